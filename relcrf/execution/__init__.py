@@ -1,1 +1,1 @@
-"""Executors that run tasks on the shards of a ground graph: in this process, in processes of this machine, or on Spark."""
+"""Executors that run tasks on the shards of a ground graph, in this process, in worker processes, or on Spark."""

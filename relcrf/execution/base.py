@@ -1,7 +1,7 @@
 """The interface of executors, and the requirements on the tasks that they run on shards.
 
-A shard is a folder with a part of a ground graph. Workers open it by its path; only the path, the task and the result are
-transferred.
+A *shard* is a folder with a part of a ground graph. Workers open a shard by its path; only the path, the task and the result
+are transferred.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ T = TypeVar("T")
 
 
 ShardTask: TypeAlias = Callable[[Path], T]
-"""A task on one shard. It must be picklable and importable by name in the worker, so not a lambda or a function of `__main__`.
+"""A task on one shard. It must be picklable and importable by name; lambdas and functions of `__main__` are not allowed.
 
-A task can cache loaded data in its module: an executor assigns the same shards to the same worker if possible.
+A task can cache loaded data in its module, because an executor assigns the same shards to the same worker if possible.
 Use `functools.partial` to pass arguments, such as weights, to a task.
 """
 
 ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
-"""A function of a range of consecutive shards; its first argument is the position of the first of them among all shards."""
+"""A function of consecutive shards. Its arguments are the position of the first shard and the paths of the shards."""
 
 
 class AbstractExecutor(ABC):
-    """An executor: it runs a task on every shard. Use it as a context manager, or call `close`.
+    """An executor, which runs a task on every shard. Use it as a context manager, or call `close`.
 
     An exception of a task is raised unchanged, with a note that names the shard.
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
-        """Return the sum of the task's results over the shards, bitwise identical for every executor and number of workers.
+        """Return the sum of the task's results over the shards, bitwise identical for every executor and worker count.
 
         Args:
-            task: Function that returns a number, an array or a tuple of them, with the same shapes for every shard. It must
-                not modify a result that it has returned.
+            task: Function that returns a number, an array or a tuple of these, with the same shapes for every shard. The
+                task must not modify a result that it has returned.
 
         Raises:
             ValueError: `shards` is empty, or the shapes of the results differ.
@@ -48,12 +48,12 @@ class AbstractExecutor(ABC):
         return sum_shards(self._distribute(partial(_sum_results, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
-        """Return the task's results in the order of the shards; they are pickled and should be small, e.g. file names."""
+        """Return the task's results in shard order. Results are pickled and should be small, e.g. file names."""
         return list(self._distribute(partial(_list_results, task), shards))
 
     @abstractmethod
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        """Divide the shards into consecutive ranges of any lengths and run the work on each; yield the results in order."""
+        """Divide the shards into consecutive ranges and run the work on each range; yield the results in shard order."""
 
     def close(self) -> None:
         """Stop all workers that the executor has started; the default implementation does nothing."""

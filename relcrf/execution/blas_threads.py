@@ -1,4 +1,4 @@
-"""Single-threaded linear algebra for reproducible sums, whose last bits depend on the number of BLAS threads."""
+"""Single-threaded BLAS, for reproducible results: the last bits of a sum depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _libraries() -> ThreadpoolController:
 
 
 class SingleThreadedBlas(ContextDecorator):
-    """A context in which BLAS uses one thread in this process, so that sums are bitwise identical on machines of the same kind.
+    """A context in which BLAS uses one thread, so that sums are bitwise identical on machines of the same kind.
 
-    Contexts can be nested and used in several threads; the number of BLAS threads is restored when the last one exits.
+    Contexts can be nested and used in several threads; the number of BLAS threads is restored when the last context exits.
     """
 
     _lock = Lock()

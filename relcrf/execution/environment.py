@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-"""Variables that limit a worker to one thread, because there is one worker per core. BLAS and Numba read them when loaded."""
+"""Variables that limit BLAS and Numba to one thread in a worker, because there is one worker per core."""
 
 
 @contextmanager
 def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for processes started in the context, and restore them afterwards."""
+    """Set environment variables for processes that are started in the context; restore the previous values afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

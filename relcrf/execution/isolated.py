@@ -1,4 +1,4 @@
-"""Execution of tasks in separate processes, one per task, which isolates their memory and their crashes."""
+"""Execution of each task in a separate process, so that crashes and memory use do not affect other tasks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class IsolatedResult(Generic[T]):
 
     Args:
         number: Index of the task.
-        value: The task's return value; None if it has none.
-        failure: Reason for a missing value: `died`, or `stopped` (at the time limit); otherwise empty.
+        value: The task's return value; None if the task failed.
+        failure: `died` if the process died, `stopped` if the task exceeded the time limit, empty if the task succeeded.
     """
 
     number: int
@@ -33,7 +33,7 @@ class IsolatedResult(Generic[T]):
 
 @dataclass
 class _RunningTask:
-    """A task with its process.
+    """A task and the process that runs it.
 
     Args:
         started_at: Start time of the task, after Python and the task's packages were loaded.
@@ -104,8 +104,8 @@ def run_isolated(
 def memory_usage() -> tuple[int, int]:
     """Return this process's current and peak resident memory in bytes.
 
-    Both are 0 on systems without `/proc`. `getrusage` is no substitute, because its peak includes the memory of the parent
-    process.
+    Both values are 0 on systems without `/proc`. `getrusage` is no substitute, because its peak includes the memory of the
+    parent process.
     """
     if sys.platform != "linux":
         return 0, 0

@@ -1,4 +1,4 @@
-"""Values with arrays that are written to a file once and memory-mapped by every process that needs them."""
+"""Values with large arrays, written to a file once and memory-mapped by every process that reads the value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 
 @dataclass(frozen=True)
 class MappedValue(Generic[T]):
-    """A value in a file; pickling it transfers only the location.
+    """A reference to a value in a file; pickling the reference transfers only the path and the sizes.
 
     Args:
         path: Path of a file with the arrays, each aligned to a page, followed by the rest of the pickled value.
@@ -41,7 +41,7 @@ class MappedValue(Generic[T]):
         return cls(path, tuple(sizes))
 
     def load(self) -> T:
-        """Return the value; its arrays are the file's pages, shared by all processes and copied on write."""
+        """Return the value. Its arrays are mapped from the file: processes share the pages and copy a page on write."""
         starts = [0]
         for size in self.sizes:
             starts.append(starts[-1] + size + -size % PAGE)

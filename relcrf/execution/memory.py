@@ -1,4 +1,4 @@
-"""Checks of available memory; they reject operations that the system would kill for using too much memory."""
+"""Checks of available memory, which reject an operation before the system kills the process for lack of memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from relcrf.errors import Diagnostic, UsageError
 SCRATCH_FACTOR = 4
 """Memory that learning or inference in one process needs beyond the ground graph, as a multiple of the graph's bytes.
 
-This is an upper bound of the measured multiples: on 100,000 linked pages with words, 1.5 for the likelihood of single
-variables, 2.4 for pseudo-likelihood and 3.1 for the ESS-CRF; on candidates with 4,000,000 cells, 3.4 (times
-`AbstractSpace.nbytes`) for TR-MRF."""
+This is an upper bound of the measured multiples. On 100,000 linked pages with words, these are 1.5 for the likelihood of single
+variables, 2.4 for pseudo-likelihood and 3.1 for the ESS-CRF. On candidates with 4,000,000 cells, TR-MRF needs 3.4 times
+`AbstractSpace.nbytes`."""
 
 LEARNING_VECTORS = 30
 """Number of weight vectors that a quasi-Newton method stores: ten pairs of differences, and scratch vectors."""
@@ -24,16 +24,17 @@ INFERENCE_VECTORS = 4
 
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Files with the limit and the usage, for versions 2 and 1 of Linux's control groups."""
+"""Names of the files with the limit and the usage of a Linux control group: for version 2, then for version 1."""
 
 
 def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: str) -> None:
-    """Reject an operation that the system would kill for using too much memory.
+    """Reject an operation that needs more memory than is available.
 
     Args:
-        graph_bytes: Bytes of the ground graph, or of the part in use, and of the candidates' cells.
-        n_weights: Number of weights. n_vectors: Number of weight vectors, `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
-        operation: The operation that needs the memory, as the subject of the message.
+        graph_bytes: Bytes of the ground graph, or of its part in use, plus the bytes of the candidates' cells.
+        n_weights: Number of weights.
+        n_vectors: Number of weight vectors in memory: `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
+        operation: The operation, as a noun phrase that becomes the subject of the message.
 
     Raises:
         UsageError: The operation needs more memory than is available (E435).
@@ -62,7 +63,7 @@ def available_bytes() -> int:
 def _container_limits() -> list[int]:
     limits = []
     for folder in _memory_cgroups():
-        # The page cache counts as used, but is freed when memory is needed.
+        # The usage includes the page cache, which the system frees when memory is needed.
         cached = re.search(r"^(?:total_)?inactive_file (\d+)$", _read(f"{folder}/memory.stat"), re.MULTILINE)
         for limit, used in _LIMIT_FILES:
             maximum, usage = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()

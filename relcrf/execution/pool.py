@@ -13,14 +13,14 @@ from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T, shard_ran
 from relcrf.execution.process import WorkerProcess
 
 MAX_DEATHS = 3
-"""Maximum number of restarts of a worker in one call; a shard that needs too much memory would kill every new worker."""
+"""Maximum number of restarts of a worker in one call. A shard that needs too much memory kills every new worker."""
 
 
 class PoolExecutor(AbstractExecutor):
-    """A pool that always assigns the same range of consecutive shards to a process, so that the caches of the process stay valid.
+    """A pool that always assigns the same range of shards to a process, so that the process can cache loaded shards.
 
-    A process that dies is replaced, and its shards are processed again. A script that uses processes must start its work
-    below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
+    A process that dies is replaced, and the shards of the process are processed again. A script that uses this class must
+    start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
         workers: Number of processes, at least 1; they start when the first task is submitted.
@@ -36,26 +36,26 @@ class PoolExecutor(AbstractExecutor):
         self._processes: list[WorkerProcess | None] = [None] * workers
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        runs = [(run.start, shards[run.start : run.stop]) for run in shard_ranges(len(shards), len(self._processes))]
-        deaths = [0] * len(runs)
-        answers: list[list[T]] = [[] for _ in runs]
-        pending = {self._submit(k, work, *run): k for k, run in enumerate(runs)}
+        ranges = [(r.start, shards[r.start : r.stop]) for r in shard_ranges(len(shards), len(self._processes))]
+        deaths = [0] * len(ranges)
+        results: list[list[T]] = [[] for _ in ranges]
+        pending = {self._submit(k, work, *shard_range): k for k, shard_range in enumerate(ranges)}
         while pending:
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 k = pending.pop(future)
                 try:
-                    answers[k] = future.result()
+                    results[k] = future.result()
                 except BrokenProcessPool:
                     deaths[k] += 1
                     if deaths[k] > MAX_DEATHS:
-                        raise UsageError(_death_diagnostic(deaths[k], runs[k][1])) from None
-                    pending[self._submit(k, work, *runs[k])] = k
-        for answer in answers:
-            yield from answer
+                        raise UsageError(_death_diagnostic(deaths[k], ranges[k][1])) from None
+                    pending[self._submit(k, work, *ranges[k])] = k
+        for range_results in results:
+            yield from range_results
 
     def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
-        """Submit work to process k and return the future; start the process if necessary, and replace it if it has died."""
+        """Submit work to process k and return the future. Start the process if necessary; replace it if it has died."""
         if (process := self._processes[k]) is not None:
             with suppress(BrokenProcessPool):
                 return process.submit(work, start, shards)
@@ -73,6 +73,6 @@ class PoolExecutor(AbstractExecutor):
 
 def _death_diagnostic(times: int, shards: Sequence[Path]) -> Diagnostic:
     message = f"a worker process died {times} times on {shards[0]}"
-    notes = (f"it had {len(shards)} shards, up to {shards[-1]}",) if len(shards) > 1 else ()
+    notes = (f"the process had {len(shards)} shards; the last is {shards[-1]}",) if len(shards) > 1 else ()
     hint = "the usual cause is a lack of memory: use fewer workers, or smaller shards"
     return Diagnostic("E363", message, hint=hint, notes=notes)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 class WorkerProcess:
     """A process started by `spawn`, because the threads of Numba and DuckDB do not survive a `fork`.
 
-    A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
+    A script that uses this class must start its work below `if __name__ == "__main__":`, as always with `multiprocessing`.
 
     Args:
         classes: Classes whose modules the process imports before it is ready.
@@ -33,15 +33,15 @@ class WorkerProcess:
         self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_initialize_worker)
         with temporary_environment(SINGLE_THREAD):
             self.pid = self._pool.submit(_report_pid, classes)
-        self._answer: Future[Any] = self.pid
+        self._last_call: Future[Any] = self.pid
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Send a call to the process and return its future; arguments and result are pickled.
+        """Send a call to the process and return the future of the result. Arguments and result are pickled.
 
         Raises:
             BrokenProcessPool: The process has died.
         """
-        self._answer = future = self._pool.submit(function, *arguments)
+        self._last_call = future = self._pool.submit(function, *arguments)
         return future
 
     def kill(self) -> None:
@@ -51,13 +51,13 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process, even if a call is running."""
-        if not self._answer.done():
+        if not self._last_call.done():
             self.kill()
         self._pool.shutdown(cancel_futures=True)
 
 
 def _report_pid(classes: tuple[type, ...]) -> int:
-    """Return the process identifier. The argument serves only to import the modules of the classes when it is unpickled."""
+    """Return the process identifier. Unpickling the argument imports the modules of the classes."""
     return os.getpid()
 
 

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class SparkExecutor(AbstractExecutor):
-    """An executor that sends only paths and the task to the executors of a Spark session; they open the shards themselves.
+    """An executor that sends the task and the paths of the shards to Spark's executors, which open the shards themselves.
 
-    The paths must therefore refer to the same folders everywhere; on a cluster, this requires a shared file system.
+    The paths must therefore refer to the same folders on all machines; a cluster requires a shared file system.
     Spark reassigns the work of an executor that dies.
 
     Args:
         session: The session, which the caller must stop.
 
     Raises:
-        UsageError: The same work failed several times on Spark (E364).
+        UsageError: The work on a range of shards failed several times on Spark (E364).
     """
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
         self._shards: list[Path] = []
-        self._runs: RDD[tuple[int, list[Path]]] | None = None
+        self._cached_ranges: RDD[tuple[int, list[Path]]] | None = None
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
         from py4j.protocol import Py4JError
@@ -44,7 +44,8 @@ class SparkExecutor(AbstractExecutor):
             results = ranges.mapPartitions(partial(_run_partition, broadcast)).collect()
         except (PySparkException, Py4JError) as error:
             hint = "check the log of the executors; if memory was exhausted, use more executors or smaller shards"
-            raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=error_reasons(error))) from error
+            message = "Spark could not process the shards"
+            raise UsageError(Diagnostic("E364", message, hint=hint, notes=error_reasons(error))) from error
         finally:
             broadcast.destroy()
         for result in results:
@@ -53,18 +54,18 @@ class SparkExecutor(AbstractExecutor):
             yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """Return one range of shards per core as a cached collection; Spark sends work to the executor that caches its data.
+        """Return a cached collection with one range of shards per core; Spark sends work to the executor that caches a range.
 
-        An executor thus usually receives shards that it has loaded before. If cores are added, the shards are partitioned again.
+        An executor thus usually receives shards that it has loaded before. The ranges change if Spark adds cores.
         """
         n_cores = self._context.defaultParallelism
-        if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
+        if self._cached_ranges is None or self._shards != shards or n_cores > self._cached_ranges.getNumPartitions():
             ranges = [
                 (shard_range.start, shards[shard_range.start : shard_range.stop])
                 for shard_range in shard_ranges(len(shards), n_cores)
             ]
-            self._runs, self._shards = self._context.parallelize(ranges, n_cores).cache(), shards
-        return self._runs
+            self._cached_ranges, self._shards = self._context.parallelize(ranges, n_cores).cache(), shards
+        return self._cached_ranges
 
 
 def _run_partition(

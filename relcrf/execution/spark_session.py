@@ -30,15 +30,15 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %c{1}: %maxLen{%enc{%m}{CRLF}}{300}%n%ex{0}
 """
-"""Settings that log only errors, in one line each and without stack traces; otherwise a lost executor logs hundreds of lines."""
+"""Settings that log only errors, each in one line without a stack trace; a lost executor would log hundreds of lines."""
 
 
 def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     """Return a session on a Spark master; an existing session is reused.
 
-    On a local master (`local[2]`, `local-cluster[2,1,1024]`) the workers run this Python interpreter with the same import path,
-    and write into a temporary folder that is removed at the end. Any other master is an existing
-    cluster with its own Python, packages and folders, configured by the usual variables (`PYSPARK_PYTHON` etc.).
+    With a local master (`local[2]`, `local-cluster[2,1,1024]`), the workers run this Python interpreter with the same import
+    path, and write into a temporary folder that is removed when this process exits. Any other master is an existing cluster
+    with separate Python, packages and folders, configured by the usual environment variables (`PYSPARK_PYTHON` etc.).
 
     Args:
         master: The master URL in Spark's syntax.
@@ -73,7 +73,7 @@ def require_spark() -> None:
     """Check that pyspark and Java are installed.
 
     Raises:
-        UsageError: One of them is missing (E360).
+        UsageError: pyspark or Java is missing (E360).
     """
     if find_spec("pyspark") is None:
         message, hint = "Spark needs the package pyspark", "install it with: pip install 'relcrf[spark]'"
@@ -125,7 +125,7 @@ def _local_settings(scratch: Path) -> dict[str, str]:
 
 
 def _local_variables(scratch: Path) -> dict[str, str]:
-    """Return the environment variables that a local Spark reads at its start."""
+    """Return the environment variables that a local Spark reads when it starts."""
     return {
         "SPARK_HOME": str(scratch / "home"),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -137,9 +137,9 @@ def _local_variables(scratch: Path) -> dict[str, str]:
 
 @cache
 def _scratch_folder() -> Path:
-    """Return the folder of this process for the files of a local Spark; it is removed at the end.
+    """Return the folder of this process for the files of a local Spark; the folder is removed when this process exits.
 
-    Its subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
+    The subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
     site-packages, and Spark would have no folder for its logging configuration.
     """
     scratch = Path(tempfile.mkdtemp(prefix="relcrf-spark-"))

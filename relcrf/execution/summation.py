@@ -1,10 +1,10 @@
-"""Sums over shards whose bits do not depend on the assignment of shards to workers.
+"""Sums over shards that are bitwise identical for every assignment of shards to workers.
 
 A floating-point sum depends on the order of the additions. Here the order is defined by a binary tree over the positions of
-the shards: the leaves are the shards, and the node of the positions [k * 2^j, (k + 1) * 2^j) is the sum of its left and its
-right half. A worker with a range of consecutive shards computes the largest nodes within its range, at most two for each
-power of 2, and the driver adds these nodes. A worker thus returns few results even for many shards, and rounding errors grow
-only with the logarithm of the number of shards.
+the shards: the leaves are the shards, and the node of the positions [k * 2^j, (k + 1) * 2^j) is the sum of the nodes of the
+left and the right half of these positions. A worker with a range of consecutive shards computes the largest nodes within this
+range, at most two for each power of 2, and the caller adds these nodes. A worker thus returns few results even for many shards,
+and rounding errors grow only with the logarithm of the number of shards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShardSum(Generic[T]):
-    """The sum of the results of the shards at [start, start + size)."""
+    """The sum of the results of the shards at the positions [start, start + size)."""
 
     start: int
     size: int
@@ -35,7 +35,7 @@ def add_results(left: Any, right: Any) -> Any:
     """Add two results, elementwise if they are tuples.
 
     Raises:
-        ValueError: The shapes differ; NumPy would broadcast them.
+        ValueError: The shapes differ. Results are not broadcast.
     """
     if isinstance(left, tuple) and isinstance(right, tuple):
         return tuple(add_results(*items) for items in zip(left, right, strict=True))
@@ -48,7 +48,7 @@ def merge_nodes(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
     """Merge nodes of the tree into the fewest nodes over the same shards.
 
     Args:
-        nodes: Nodes over consecutive shards, in order. They are read one by one, and few are in memory at a time.
+        nodes: Nodes over consecutive shards, in order. They are read one by one, so that only few nodes are in memory.
     """
     stack: list[ShardSum[T]] = []
     for node in nodes:

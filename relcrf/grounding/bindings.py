@@ -1,10 +1,10 @@
 """Random access to the bindings of a factor group: the factors of a variable, and the contents of given bindings.
 
-A binding assigns an entity or value to each binder of a template. If a template is over several variables, each binding has a
-separate factor. If it is over a single variable, each variable has one factor: with keys, a binding is an entry in the sparse
-feature row of this factor; without keys, all bindings of a variable are summed into one row and count as one binding. A
-*slot* is a position in a scope. Repeated structure is not expanded, and only the necessary parts of columns are read. Groups
-may therefore be larger than memory.
+A *binder* is a logical variable of a template; a *binding* assigns an entity or value to each binder. A template over several
+random terms has one factor for each binding. A template over one term has one factor for each random variable. If this
+template has keys (`per`), each binding is an entry in the sparse feature row of the factor; otherwise, the features of all
+bindings of the variable are summed into one row, which counts as one binding. A *slot* is a position in a scope. The functions
+do not expand a `RepeatedScope` and read only the necessary parts of columns, so that groups may be larger than memory.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 CHUNK_FACTORS = 1 << 20
-"""Number of factors that are searched at a time; it bounds the memory for their variables."""
+"""Number of factors that are searched at a time, so that few variables are in memory."""
 
 EMPTY = np.empty(0, dtype=np.int64)
 
 
 def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.ndarray:
-    """Return the factors with the given variable in a slot of the scope, ascending."""
+    """Return the indices of the factors with the given variable in a slot of the scope, ascending."""
     if isinstance(scope, RepeatedScope):
         offsets = scope.offsets[slot]
         target_offsets = variable - scope.starts[slot] - scope.strides[slot] * scope.rows.astype(np.int64)
@@ -46,7 +46,7 @@ def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.nd
 
 
 def read_variables(scope: Sequence[np.ndarray], slot: int, factors: np.ndarray) -> np.ndarray:
-    """Return the variables of some factors in a slot of the scope, shape (n,)."""
+    """Return the variable of each given factor in a slot of the scope, shape (n,)."""
     if isinstance(scope, RepeatedScope):
         row, pattern = np.divmod(factors, len(scope.offsets[slot]))
         origin = scope.starts[slot] + scope.strides[slot] * scope.rows[row].astype(np.int64)
@@ -55,7 +55,7 @@ def read_variables(scope: Sequence[np.ndarray], slot: int, factors: np.ndarray) 
 
 
 def count_bindings(features: AbstractFeatures, width: int) -> int:
-    """Return the number of bindings.
+    """Return the number of bindings of a factor group with these features.
 
     Args:
         width: number of features per key.
@@ -69,7 +69,7 @@ def count_bindings(features: AbstractFeatures, width: int) -> int:
 
 
 def factors_of_bindings(features: AbstractFeatures, bindings: np.ndarray, width: int) -> np.ndarray:
-    """Return the factor of each binding, shape (n,)."""
+    """Return the index of the factor of each binding, shape (n,)."""
     match features:
         case Sparse(row_start):
             return np.asarray(np.searchsorted(row_start, bindings * width, side="right") - 1)
@@ -80,7 +80,7 @@ def factors_of_bindings(features: AbstractFeatures, bindings: np.ndarray, width:
 
 
 def bindings_of_factors(features: AbstractFeatures, factors: np.ndarray, width: int) -> np.ndarray:
-    """Return all bindings of some factors, factor by factor."""
+    """Return the indices of all bindings of some factors, in the order of the factors."""
     first, stop = _binding_ranges(features, factors, width)
     lengths = stop - first
     starts = np.cumsum(lengths) - lengths
@@ -88,7 +88,7 @@ def bindings_of_factors(features: AbstractFeatures, factors: np.ndarray, width: 
 
 
 def _binding_ranges(features: AbstractFeatures, factors: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first binding of each factor, and the end of its bindings (exclusive)."""
+    """Return, for each factor, the index of the first binding and the exclusive end index of the bindings."""
     match features:
         case Sparse(row_start):
             return row_start[factors] // width, row_start[factors + 1] // width
@@ -105,8 +105,8 @@ class BindingRows:
     """Some bindings of one template.
 
     Args:
-        scope: for each slot, the variables of the bindings, shape (n,).
-        keys: key codes of `per`, shape (n,); zeros without keys.
+        scope: for each slot, the variable of each binding, shape (n,).
+        keys: key index of each binding, shape (n,); zeros if the template has no `per`.
         values: feature values, shape (n, width).
     """
 

@@ -1,9 +1,10 @@
-"""A cache of ground blocks in files, keyed by the content of their inputs.
+"""A cache of ground blocks in files, keyed by a hash of the inputs of each block.
 
-Each block has a separate folder. Its name is a hash of the templates and all their inputs: the declarations, the contents of
-the tables that the templates read, and the positions of their variables. A changed template or table therefore invalidates
-only the blocks that depend on it. Equal inputs give equal bytes. A folder contains `.npy` columns and `block.json`; it is
-renamed to its final name when it is complete.
+A *ground block* contains the factors of all templates that share weights. Each block has a separate folder. The name of the
+folder is a hash of the inputs: the templates, the declarations and the table contents on which the templates depend, and the
+indices of the variables. A change of a template or table therefore invalidates only the blocks that depend on the change.
+Equal inputs give bitwise identical files. A folder contains `.npy` columns and `block.json`. It has a temporary name until
+it is complete.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from relcrf.language.render import render_declaration
 from relcrf.model.spec import Gate, ModelSpec, Template
 
 FORMAT_VERSION = 3
-"""Version of the file layout; part of the hash, so that a new version does not read old folders."""
+"""Version of the file layout. It is part of the hash, so that folders of another version are not read."""
 
 LOCK_NAME = ".lock"
 """Name of the lock file of the cache folder."""
@@ -51,12 +52,12 @@ def compute_cache_key(
     variables: Sequence[VariableBlock],
     gate: Gate | None = None,
 ) -> str:
-    """Return the cache key of the block of some templates that share weights or, given a gate, of the gate's features."""
+    """Return the cache key of the block of templates that share weights or, with a gate, of the gate's features."""
     digest = hashlib.sha256()
-    # A gate depends on the same tables as a copy of its template with the gate's features.
+    # A gate depends on the same tables as a copy of the template with the features of the gate.
     gate_templates = [replace(template, by=gate.by) for template in templates if gate is not None]
     names = template_dependencies(spec, [*templates, *gate_templates])
-    # Only the values of a domain matter, not the tables that contain them.
+    # A block depends on the values of a domain, but not on the tables that contain the values.
     locations = {
         name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources
     }
@@ -99,10 +100,10 @@ class BlockCache:
         self._remove_stale_folders()
 
     def load(self, name: str, is_valid: Callable[[GroundBlock], bool]) -> GroundBlock | None:
-        """Return a cached block, or None.
+        """Return a cached block, or None if the cache does not contain the block.
 
         Args:
-            is_valid: predicate that is True if a block fits the graph.
+            is_valid: function that returns True if a block fits the graph.
 
         Raises:
             DataError: if the files of the block are damaged.
@@ -113,7 +114,7 @@ class BlockCache:
         try:
             block = _read_block(folder)
             if not is_valid(block):
-                raise ValueError("its factors do not fit the graph")
+                raise ValueError("the factors of the block do not fit the graph")
         except READ_ERRORS as error:
             note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             hint = "remove the folder; the block is then grounded again"
@@ -123,19 +124,19 @@ class BlockCache:
         return block
 
     def ground(self, name: str, make: Callable[[Storage], GroundBlock]) -> GroundBlock:
-        """Ground a block and add it to the cache; leave no files if grounding fails."""
+        """Ground a block and add it to the cache. If grounding fails, remove the files of the block."""
         with self._create_folder(name) as partial:
             block = make(Storage(partial, 0))
             _write_block(block, partial)
             with file_lock(self.folder / LOCK_NAME):
-                if not (self.folder / name).is_dir():  # otherwise another process added it first
+                if not (self.folder / name).is_dir():  # otherwise another process has added the block
                     os.replace(partial, self.folder / name)
         self.misses.append(block.info.name)
         return _read_block(self.folder / name)
 
     @contextmanager
     def _create_folder(self, name: str) -> Iterator[Path]:
-        """Create a folder for a new block, locked during the context; remove the folder at the end unless it was renamed."""
+        """Create a folder for a new block and lock it during the context; at the end, remove it unless it was renamed."""
         with ExitStack() as stack:
             with file_lock(self.folder / LOCK_NAME):
                 folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
@@ -144,7 +145,7 @@ class BlockCache:
             yield folder
 
     def _remove_stale_folders(self) -> None:
-        """Remove the files of killed processes: locks that no process holds, and the incomplete folders of these locks."""
+        """Remove the files of killed processes: locks that no process holds, and incomplete folders with these locks."""
         matches = (re.fullmatch(r"(\.[0-9a-f]{32}\.[^.]+)(\.lock)?", path.name) for path in self.folder.iterdir())
         names = {match_[1] for match_ in matches if match_}
         if not names and not (self.folder / LOCK_NAME).exists():
@@ -163,7 +164,7 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _write_block(block: GroundBlock, folder: Path) -> None:
-    """Write a block's description, and those of its columns that are not in the folder yet."""
+    """Write the description of a block, and the columns of the block that are not in the folder yet."""
     columns, keys = ColumnWriter(folder), block.info.keys
     description = {
         "weights": asdict(block.weights),
@@ -192,8 +193,8 @@ def _read_block(folder: Path) -> GroundBlock:
 
 
 def _read_group(folder: Path, description: Mapping[str, Any], weights: WeightBlock) -> FactorGroup:
-    """Read a factor group; raise ValueError if it does not fit the weights."""
+    """Read a factor group; raise ValueError if the group and the weights have different shapes."""
     group = read_group(folder, description)
     if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
-        raise ValueError("a factor group does not fit its weights")
+        raise ValueError("a factor group and its weights have different shapes")
     return group

@@ -1,4 +1,7 @@
-"""Blocks of the ground graph: a weight block, the meaning of its weights, and the factors of the templates that share it."""
+"""Blocks of the ground graph. Each block contains weights and the factors of all templates that share these weights.
+
+A template has the clauses `over` (random terms or a formula), `by` (features) and `per` (keys, which have separate weights).
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,12 @@ class TemplateInfo:
     """The meaning of the weights of a block.
 
     Args:
-        name: name of the weights, which is the template's name unless templates share the weights under another name.
+        name: name of the weights: the name of the template, or the name under which several templates share the weights.
         features: text of each feature of `by`; `1` for the constant.
-        patterns: text of each state pattern.
-        keys: the keys of `per`, or None.
+        patterns: text of each state pattern (the joint states to which a weight applies).
+        keys: dictionary of the keys; None without keys.
         bindings: total number of bindings of all templates that use the weights.
-        is_extensible: True if other data may have further features.
+        is_extensible: True if other data may have features that are not in `features`.
     """
 
     name: str
@@ -69,9 +72,9 @@ class GroundBlock:
     """A weight block and the factors that use it.
 
     Args:
-        groups: factor groups; their `block` is 0 until a graph assigns the index of the block.
+        groups: factor groups; `FactorGroup.block` is 0 until a graph sets it to the index of this block.
         group_names: name of the template of each group.
-        bindings: number of bindings of each template, by name.
+        bindings: number of bindings of each template, by the name of the template.
     """
 
     weights: WeightBlock
@@ -86,9 +89,9 @@ class GroundingTask:
     """A template to be grounded.
 
     Args:
-        repetition: the repetition over the rows of a table if the factors are the same for every row, otherwise None. With a
-            repetition, `lowered` is restricted to one row.
-        max_rows: upper bound of the number of rows of the plan, including duplicates.
+        lowered: the template with its relational plan; if `repetition` is given, the plan is restricted to one row.
+        repetition: the repetition of the factors for each row of a table if all rows have the same factors, else None.
+        max_rows: upper bound of the number of rows that the plan returns, including duplicates.
     """
 
     lowered: LoweredTemplate
@@ -106,11 +109,7 @@ class BlockGrounder:
     progress: Callable[[str], None] = lambda text: None
 
     def ground(self, name: str, tasks: Sequence[GroundingTask], storage: Storage) -> GroundBlock:
-        """Ground the templates of a weight block.
-
-        Args:
-            storage: storage of the columns of the block.
-        """
+        """Ground the templates that share the weights `name`; write the columns of the block to `storage`."""
         coded_keys = [encode_keys(self.bound, task.lowered) for task in tasks]
         grounders = [
             _TemplateGrounder(self, task, grounder, storage, f"{k}")
@@ -136,24 +135,25 @@ class BlockGrounder:
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
     def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
-        """Return the values of each random term."""
+        """Return the possible values of each random term."""
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
     def variable_ranges(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
-        """Return, for each random term, the first variable of its block and the number of variables."""
+        """Return the index of the first variable and the number of variables for each random term."""
         blocks = [find_block(term, lowered.scope, self.variables) for term in lowered.terms]
         return [(block.start, block.count) for block in blocks]
 
 
 class CaseBuilder(Generic[T]):
-    """A grounder of one template that distributes its bindings to builders, one for each case.
+    """A grounder of one template. It distributes the bindings to builders, one for each case.
 
-    A case is an assignment of the formula's evidence that leaves its truth value open; only bindings in a case need factors.
+    A *case* is an assignment of evidence that leaves the truth value of a formula open. A binding whose evidence is not a
+    case has no factor.
 
     Args:
-        coded_keys: the keys of `task.lowered`.
+        coded_keys: the keys of `task.lowered` as integers.
         name: prefix of file names.
-        make_builder: function of a file name that returns the builder of a case.
+        make_builder: function that returns the builder of a case, given the prefix of the builder's file names.
     """
 
     def __init__(
@@ -167,25 +167,25 @@ class CaseBuilder(Generic[T]):
         self._grounder, self._task, self._coded_keys = grounder, task, coded_keys
         self._name, self._make_builder = name, make_builder
         self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
-        """Builder and state patterns by evidence values; None if these determine the formula, so that no factor is needed."""
+        """Builder and state patterns by evidence values; None if the evidence determines the truth of the formula."""
         self.n_bindings = 0
 
     def ground(self) -> Iterator[tuple[T, SortedBindings]]:
-        """Ground the template; yield batches of bindings, each with its builder.
+        """Ground the template; yield batches of bindings, each with the builder of its case.
 
         Raises:
             UsageError: if there are too many combinations of keys.
         """
         grounder, coded_keys, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
         if not lowered.evidence:
-            self._get_case(())  # so that a template without bindings also has a group
+            self._get_case(())  # creates a group even if the template has no bindings
         coded_keys.check_combination_count()
         variable_ranges = grounder.variable_ranges(lowered)
         if self._task.repetition is not None:
             variable_ranges = [(0, count) for count in self._task.repetition.offset_limits]
         template = lowered.template.name
         grounder.progress(template)
-        # The rows to be sorted are temporary and use the dataset's storage, not that of the block.
+        # The unsorted rows are temporary, so they are in the storage of the dataset instead of the storage of the block.
         batches = collect_bindings(
             grounder.engine, grounder.bound, coded_keys, variable_ranges, self._task.max_rows, grounder.bound.dataset.storage,
             lambda rows: grounder.progress(f"{template}: {rows:,} rows"),
@@ -197,7 +197,7 @@ class CaseBuilder(Generic[T]):
                 yield case[0], rows
 
     def builders(self) -> list[tuple[T, np.ndarray | None]]:
-        """Return the builders with their state patterns, in the order of the cases."""
+        """Return the builders with their state patterns, in ascending order of the evidence values."""
         return [case for _, case in sorted(self._cases.items(), key=lambda item: item[0]) if case is not None]
 
     def _get_case(self, evidence: tuple[int, ...]) -> tuple[T, np.ndarray | None] | None:
@@ -221,7 +221,7 @@ class _TemplateGrounder:
         self.lowered = coded_keys.lowered
         self._cases = CaseBuilder(grounder, task, coded_keys, name, partial(_make_group_builder, coded_keys, storage))
         self.seen_keys = np.empty(0, dtype=np.int64)
-        """Distinct combined key codes of the bindings, ascending; empty if all keys are known in advance."""
+        """Distinct key codes of the bindings (one integer per combination), ascending; empty if the keys are fixed."""
 
     @property
     def n_bindings(self) -> int:
@@ -235,7 +235,7 @@ class _TemplateGrounder:
             group.add(rows)
 
     def finish(self, n_keys: int, dense_keys: DenseKeyMap | None) -> list[FactorGroup]:
-        """Return the factor groups, in the order of their cases."""
+        """Return the factor groups, one for each case, in ascending order of the evidence values."""
         cardinalities = tuple(len(v) for v in self._grounder.term_values(self.lowered))
         factor_groups = []
         for group, patterns in self._cases.builders():
@@ -260,14 +260,14 @@ def _make_group_builder(coded_keys: CodedKeys, storage: Storage, name: str) -> G
 def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> None:
     if max(1, len(lowered.features)) != max(1, len(first.features)):
         message = f"'{lowered.template.name}' and '{first.template.name}' share weights but have different numbers of features"
-        hint = "the vectors in their 'by' have different lengths"
+        hint = "use vectors of equal length in 'by', or separate weights"
         raise DataError(Diagnostic("E224", message, lowered.template.span, hint))
 
 
 def _make_weight_block(
     name: str, lowered_templates: Sequence[LoweredTemplate], n_features: int, n_patterns: int
 ) -> WeightBlock:
-    """Return the weight block that some templates share, with the options that at least one of them specifies."""
+    """Return the weight block that some templates share, with the options of the first template that has options."""
     templates: list[Template] = [lowered.template for lowered in lowered_templates]
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)

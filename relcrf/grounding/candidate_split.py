@@ -1,4 +1,8 @@
-"""Splitting of candidate declarations into their literals or terms, each of which is grounded as a separate template."""
+"""Splitting of candidate declarations into templates, one for each literal or term of `over`.
+
+A candidate declaration proposes a factor template for each combination of values of its *keys*, the names in `per`. Each key
+occurs in one literal. A *sample* is a combination of values of all other names.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,12 @@ class CandidateSplit:
     """A candidate declaration, split into literals.
 
     Args:
-        literal_templates: the literals as templates; the `per` of each lists the literal's keys, then the names that identify
-            the sample.
+        literal_templates: a template for each literal; `per` lists the keys of the literal, then the names of the sample.
         n_own_keys: number of keys of each literal.
-        key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
-        key_relations: constraint on the keys of each pair of literals.
-        key_type_name: name of the type of the keys that `key_relations` compare.
-        is_table: True if the literals are random terms and each of their joint states has a weight.
+        key_locations: for each key in `per`, the index of the literal, and the index of the key among the literal's keys.
+        key_relations: constraint on the keys of each pair of literals, by the indices of the literals.
+        key_type_name: name of the type of the keys that `key_relations` compare; empty if no keys are compared.
+        is_table: True if `over` lists random terms, so that each joint state of the terms has a weight.
     """
 
     template: Template
@@ -42,11 +45,7 @@ class CandidateSplit:
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
-        """Return some of the literals in a canonical form, which does not depend on the names of binders.
-
-        Args:
-            indices: indices of the literals.
-        """
+        """Return some literals, given by index, in a canonical form that does not depend on the names of binders."""
         names: dict[str, str] = {}
         literals = [self.literal_templates[index].over[0] for index in indices]
         for k, index in enumerate(indices):
@@ -73,7 +72,7 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
     """Split a candidate declaration into its literals or terms.
 
     Raises:
-        UsageError: if `over` is not two or three literals, or two random terms, with separate keys each.
+        UsageError: unless `over` has two or three literals or two random terms, each with separate keys.
     """
 
     form = "write 'over A and B', or 'over A, B' for a table, with one random term in each and keys of A and B in 'per'"
@@ -154,13 +153,13 @@ def _match_key_relation(condition: e.Expression, first: set[str], second: set[st
 
 
 def find_parents(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> list[tuple[int, tuple[int, int]]]:
-    """Return the declarations of pairs that contain two literals of a triple.
+    """Return the declarations of candidate pairs over two of the three literals of a declaration of triples.
 
     Returns:
-        For each such declaration, its index in `splits` and the indices of the two literals in the triple.
+        For each declaration of pairs, the index in `splits`, and the indices of the two literals in the triple.
 
     Raises:
-        UsageError: if there is no such declaration.
+        UsageError: if no such pairs are declared.
     """
     parents = []
     for index, pairs in enumerate(splits):

@@ -1,10 +1,11 @@
-"""Grounding of candidate declarations: the cells of each literal or term, and the meaning of the keys.
+"""Grounding of candidate declarations into spaces of candidate factors.
 
-A declaration has two or three literals, or two terms. Each is grounded as a separate template over all names except the keys
-of the others. A *key* is a combination of values of the literal's own keys; a *sample* is a combination of values of the
-names that all literals share. A literal has at most one *cell*, which contains a variable, for each key and sample; its cells
-form a *side*. A *space* contains all pairs of keys of two sides. The cost of a space is therefore that of its literals, not
-of their pairs.
+A declaration has two or three literals, or two random terms (also called literals here). Each literal is grounded as a
+separate template, over all names except the keys of the other literals. A *key* of a literal is a combination of values of
+the literal's names in `per`; a *sample* is a combination of values of the names that all literals share. For each key and
+sample, a literal has at most one *cell*, which contains a variable. A *side* is the set of cells of a literal. A *space*
+contains all combinations of one key from each side. Only the cells are stored, so the cost of a space does not depend on
+the number of combinations.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ MAX_TABLE_STATES = 4096
 """Maximum number of joint states of a candidate table: 64 states for each of two terms."""
 
 UnsortedCells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Cells of one literal: arrays of combined key codes, combined sample codes and variables; and the truth value of the
-literal in each state (1.0 in all states for a term of a table)."""
+"""Cells of one literal: three arrays with the key code, the sample code and the variable of each cell; and an array with
+the truth value of the literal in each state of a variable (1.0 in all states for a term of a table)."""
 
 
 @dataclass(frozen=True)
 class CandidateSpace:
-    """A space of candidate pairs (or triples: pairs of a composite literal and a literal) with the meaning of its keys.
+    """A space of candidate pairs or triples, with the texts of the keys.
 
     Args:
+        pairs: the candidates; a triple is a pair of a composite literal (two literals) and the third literal.
         patterns: text of each of `pairs.patterns`.
-        key_codes: for each literal, the combined codes of its keys, shape (n_keys,).
-        coded_keys: for each literal, its keys as codes, with the text of each code.
+        key_codes: for each literal, the code of each key (one integer per combination of values), shape (n_keys,).
+        coded_keys: for each literal, the texts of the codes.
     """
 
     split: CandidateSplit
@@ -60,15 +62,15 @@ class CandidateSpace:
     coded_keys: tuple[CodedKeys, ...]
 
     def key_texts(self, side: int) -> list[tuple[str, ...]]:
-        """Return the texts of the keys of a literal."""
+        """Return the texts of each key of a literal."""
         return self.coded_keys[side].decode_combined(self.key_codes[side])
 
     def keys_by_text(self, side: int) -> dict[tuple[str, ...], int]:
-        """Return the keys of a literal by their texts."""
+        """Return the index of each key of a literal, by the texts of the key."""
         return {text: key for key, text in enumerate(self.key_texts(side))}
 
     def pair_texts(self, pairs: np.ndarray) -> tuple[tuple[str, ...], ...]:
-        """Return the key texts of some pairs, shape (n, 2), in the order of `per`."""
+        """Return the key texts of each pair in `pairs`, shape (n, 2); the texts are in the order of `per`."""
         texts_by_side = [
             coded.decode_combined(key_codes[keys])
             for coded, key_codes, keys in zip(
@@ -81,9 +83,9 @@ class CandidateSpace:
         )
 
     def find_pairs(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs for some key texts, shape (n, 2), and the index of the text of each pair, shape (n,).
+        """Return the pairs with the given key texts, shape (n, 2), and the index in `texts` of each pair, shape (n,).
 
-        Keys that are not in the data are skipped.
+        A combination of key texts is skipped if one of the keys is not in the data.
         """
         keys_of_sides = [self.keys_by_text(side) for side in range(len(self.coded_keys))]
         keys, found_texts = [], []
@@ -99,9 +101,9 @@ class CandidateSpace:
         return self.pairs.encode_keys(key_array), np.array(found_texts, dtype=np.int64)
 
     def make_block(self, keys: tuple[tuple[str, ...], ...], block_index: int = 0) -> GroundBlock:
-        """Return the factors of some keys as a block of the graph."""
+        """Return the factors of some candidates, given by their key texts, as a block of the graph."""
         pairs, key_indices = self.find_pairs(keys)
-        # Keys that are not in the data also have positions in the weight block.
+        # Candidates with keys that are not in the data also have weights in the block.
         group = self.pairs.build_factor_group(pairs, key_indices, len(keys), block_index)
         name = self.pairs.name
         info = TemplateInfo(name, ("1",), self.patterns, KeyDictionary(None, keys), group.n_factors)
@@ -112,12 +114,12 @@ class CandidateSpace:
 def ground_candidates(
     bound: BoundModel, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:
-    """Ground the candidate declarations of a model; the tables of its random relations must exist.
+    """Ground the candidate declarations of a model; the tables of the model's random relations must exist.
 
     Raises:
         BudgetError: if a literal has more cells than the budget.
-        UsageError: if a declaration is not two or three literals or two terms, or if triples are declared without pairs from
-            which they can grow.
+        UsageError: if a declaration does not have two or three literals or two terms, or if no pairs are declared over
+            two literals of a declaration of triples.
     """
     context = make_lowering_context(bound)
     templates = [t for t in context.spec.templates if t.is_candidate]
@@ -132,7 +134,7 @@ def ground_candidates(
 def _attach_parents(
     space: CandidateSpace, parent_slots: Sequence[tuple[int, tuple[int, int]]], spaces: Sequence[CandidateSpace]
 ) -> CandidateSpace:
-    """Return a space of triples with the spaces of pairs that it grows from (see `find_parents`), other spaces unchanged."""
+    """Return a space of triples with the spaces of pairs that the triples extend; return other spaces unchanged."""
     if not isinstance(space.pairs, TripleSpace):
         return space
     parents = []
@@ -182,7 +184,7 @@ def _ground_space(
     key_codes, sides = [], []
     for k, ((key, sample, variable, truth), own_coded) in enumerate(zip(cells, own_keys, strict=True)):
         is_compared = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
-        # If the keys of literals are compared, all values of the type are keys, in the order of `<`.
+        # If the keys of two literals are compared, all values of the key type are keys, in the order of `<`.
         codes = (
             _order_codes(own_coded, split.key_type_name, bound)
             if is_compared and len(own_coded.texts) == 1
@@ -214,7 +216,7 @@ def _table_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> 
     """Return the patterns of a table, shape (n_joint_states, n_weights).
 
     Raises:
-        UsageError: if the table has more states than an edge may have.
+        UsageError: if the table has more than `MAX_TABLE_STATES` joint states.
     """
     states = math.prod(map(len, values))
     if states > MAX_TABLE_STATES:
@@ -227,7 +229,7 @@ def _table_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> 
 
 
 def _literal_truth(split: CandidateSplit, lowered: LoweredTemplate, grounder: BlockGrounder) -> np.ndarray:
-    """Return the truth of a literal in each state, shape (n_states,); all 1.0 for a term of a table."""
+    """Return the truth value of a literal in each state of its variable, shape (n_states,); 1.0 for a term of a table."""
     values = grounder.term_values(lowered)
     if split.is_table:
         return np.ones(len(values[0]))
@@ -252,7 +254,7 @@ def _too_many_keys_error(split: CandidateSplit) -> UsageError:
 
 
 def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """Return the key relation of two literals: DISTINCT instead of ANY if equal keys have the same variables.
+    """Return the key relation of two literals: the declared relation, else DISTINCT if both have equal cells, else ANY.
 
     Raises:
         UsageError: if two different keys may refer to the same variable.
@@ -266,7 +268,7 @@ def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Seq
         return KeyRelation.ANY
     if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
         return KeyRelation.DISTINCT
-    message = f"candidates '{split.template.name}' pair literals that may refer to the same variable"
+    message = f"two literals of the candidates '{split.template.name}' may refer to the same variable"
     raise UsageError(Diagnostic("E391", message, split.template.span, "compare the keys with < or != in 'where'"))
 
 
@@ -276,7 +278,7 @@ def _intersect_sorted(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _order_codes(coded_keys: CodedKeys, type_name: str, bound: BoundModel) -> np.ndarray:
-    """Return the codes of a type in the order of `<`: that of the texts for open domains, otherwise the declared order."""
+    """Return the codes of a type in the order of `<`: by text for an open domain, otherwise in the declared order."""
     (texts,) = coded_keys.texts
     if isinstance(bound.spec.domain(type_name), OpenDomain):
         return np.array(sorted(range(len(texts)), key=lambda code: texts[code]), dtype=np.int64)

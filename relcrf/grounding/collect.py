@@ -20,7 +20,7 @@ from relcrf.grounding.variables import domain_values
 from relcrf.model.types import Bool
 
 MAX_REPEATED_ROWS = 300_000_000
-"""Maximum number of rows whose duplicates are removed here by sorting; for more rows, the engine runs DISTINCT."""
+"""Maximum number of rows from which duplicates are removed by sorting; for more rows, the engine runs DISTINCT."""
 
 CHUNK_ROWS = 1 << 18
 """Number of rows of a column that are read at a time."""
@@ -29,7 +29,7 @@ CHUNK_ROWS = 1 << 18
 def split_by_evidence(
     rows: SortedBindings, evidence: Sequence[np.ndarray]
 ) -> Iterator[tuple[tuple[int, ...], SortedBindings]]:
-    """Yield each occurring combination of evidence values with its bindings; combinations are in ascending order."""
+    """Yield each combination of evidence values that occurs, in lexicographic order, with the bindings that have it."""
     if not evidence:
         yield (), rows
         return
@@ -48,16 +48,15 @@ def collect_bindings(
     storage: Storage,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
-    """Yield all distinct bindings of a template in sorted batches; the order depends only on the bindings.
+    """Yield all distinct bindings of a template in sorted batches, in an order that does not depend on the engine.
 
-    Each batch has the truth values and codes of the formula's evidence: one column per subexpression, -1 if missing.
-
-    For a template that was lowered with its gate, the bindings and their order are the same, and the features are those of
-    the gate.
+    Each batch is a pair: the bindings, and a list with one column for each subexpression of the formula that depends on
+    evidence. A column contains truth values or value codes, -1 if missing. If the template was lowered with a gate, the
+    bindings have the same order as without the gate, and the features are the features of the gate.
 
     Args:
         variable_ranges: for each slot of the scope, the first variable and the number of variables.
-        max_rows: upper bound of the number of rows, including duplicates.
+        max_rows: upper bound of the number of rows that the plan returns, including duplicates.
         on_progress: function that receives the number of rows read so far.
 
     Raises:
@@ -96,7 +95,7 @@ def collect_bindings(
 
 
 def is_bag_scan(plan: Plan) -> bool:
-    """Return True if a plan only reads the rows of one bag; these are already sorted."""
+    """Return True if a plan only reads the table (entity, value, count) of one bag; the rows are already sorted."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
     names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
@@ -104,7 +103,7 @@ def is_bag_scan(plan: Plan) -> bool:
 
 
 def _read_bag_columns(bound: BoundModel, plan: Plan) -> dict[str, np.ndarray] | None:
-    """Return the outputs (columns of the bag) of a plan that only reads one bag; None for other plans."""
+    """Return the output columns of a plan that only reads one bag outside DuckDB; None for other plans."""
     if not is_bag_scan(plan) or plan.scans[0].table not in bound.external_tables:
         return None
     columns = bound.external_tables[plan.scans[0].table]
@@ -118,7 +117,7 @@ def _iter_chunks(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nda
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
-    """Return the type names and columns of the binders that are in no output other than those of the gate."""
+    """Return the type names and columns of the binders that no output contains; outputs of the gate are disregarded."""
     gate_outputs = () if lowered.gate is None else lowered.gate.outputs
     output_terms = {term for name, term, _ in lowered.plan.outputs if name not in gate_outputs}
     type_names = {p.name: p.type_name for p in lowered.template.parameters}

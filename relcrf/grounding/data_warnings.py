@@ -20,10 +20,10 @@ from relcrf.model.types import Bag, DomainType
 def add_data_warnings(
     bound: BoundModel, warnings: Iterable[Diagnostic], budget: int = DEFAULT_BUDGET
 ) -> list[Diagnostic]:
-    """Return a model's warnings, with those that depend on the data; `create_relation_tables` must have run before.
+    """Return a model's warnings and the warnings that depend on the data; call `create_relation_tables` first.
 
     Args:
-        warnings: warnings of the model alone; a note with the number of bindings is added to those about a cross product.
+        warnings: warnings of the model alone. A note with the number of bindings is added to cross product warnings.
     """
     warnings = list(warnings)
     spans = {id(w.location) for w in warnings if w.code == "W201"}

@@ -1,10 +1,10 @@
-"""Degrees of coded columns (the number of rows of each vid or code), and the sizes of joins computed from them.
+"""Degrees of coded columns, and the sizes of joins, which are computed from the degrees.
 
-A vid is the dense index of an entity or of a relation's tuple; a code is the dense index of a domain value.
-
-As vids and codes are dense, the degrees of a column are one vector, which is counted while the column is streamed. If the
-scans of a join form a tree whose edges are single columns, the number of rows of the join is computed from these vectors by
-products and sums from the leaves to the root. This takes one pass over each table instead of the join.
+A *vid* is the dense index of an entity or of a relation's tuple; a *code* is the dense index of a domain value. The *degree*
+of a vid or code in a column is the number of rows that contain it. Vids and codes are dense, so the degrees of a column are
+one vector, which is counted while the column is streamed. If the scans of a join form a tree and each edge is an equality of
+two columns, the number of rows of the join is computed by products and sums of these vectors, from the leaves to the root.
+This takes one pass over each table and does not run the join.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DegreeCache:
     _cache: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def count_degrees(self, table: str, column: str) -> np.ndarray:
-        """Return the number of rows of each vid or code, shape (largest + 1,), int64; nulls are not counted."""
+        """Return the degrees of a column, shape (largest vid or code + 1,), int64; nulls are not counted."""
         if (table, column) not in self._cache and table in self.bound.external_tables:
             self._cache[table, column] = _count_column(self.bound.external_tables[table][column])
         elif (table, column) not in self._cache:
@@ -54,10 +54,10 @@ class DegreeCache:
     def count_subtree_rows(
         self, scan: Scan, key: Column | None, child_rows: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
     ) -> np.ndarray:
-        """Count the joined rows of the subtree under a scan for each value of the column `key`, or in total if it is None.
+        """Count the joined rows of the subtree of a scan, by the column `key` or, if `key` is None, in total.
 
         Args:
-            child_rows: for each column of the scan that joins a child, the number of the child's rows for each value.
+            child_rows: for each column that joins a child, the number of joined rows of the child's subtree by column value.
         """
         if not conditions and not child_rows:
             return (
@@ -82,7 +82,7 @@ class DegreeCache:
     def _sum_by_key(
         self, query: str, names: tuple[str, ...], child_rows: Mapping[str, np.ndarray], key: str | None = "k"
     ) -> np.ndarray:
-        """Sum the products of child rows over the rows of a query, grouped by the column `key`, or in total if it is None."""
+        """Sum products of `child_rows` entries over the rows of a query, by column `key` or, if `key` is None, in total."""
         out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
         with self.bound.cursor() as cursor:
             for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):
@@ -100,7 +100,7 @@ class DegreeCache:
 
 
 def _count_column(column: np.ndarray) -> np.ndarray:
-    """Return the degrees of a column outside DuckDB; the column is read in chunks."""
+    """Return the degrees of a column that is stored outside DuckDB; the column is read in chunks."""
     out = np.zeros(0, dtype=np.int64)
     for start in range(0, len(column), CHUNK_ROWS):
         counts = np.bincount(read_rows(column, start, start + CHUNK_ROWS), minlength=len(out))
@@ -110,7 +110,7 @@ def _count_column(column: np.ndarray) -> np.ndarray:
 
 
 def _gather(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return the entries of a vector at the given indices as doubles; 0 for indices beyond its end."""
+    """Return the entries of a vector at the given indices as doubles; 0 for indices beyond the end of the vector."""
     out = np.zeros(len(index))
     inside = index < len(vector)
     out[inside] = vector[index[inside]]
@@ -118,7 +118,7 @@ def _gather(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def multiply_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the elementwise product of two vectors, truncated to the shorter one; entries beyond its end are 0."""
+    """Return the elementwise product of two vectors up to the end of the shorter vector; all later products are 0."""
     n = min(len(a), len(b))
     return np.asarray(a[:n].astype(np.float64) * b[:n])
 
@@ -129,6 +129,6 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def argument_columns(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    """Return the argument columns of a relation's table, which identify its tuples."""
+    """Return the argument columns of a relation's table; together they identify a tuple."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
     return [str(row[0]) for row in described if ARGUMENT_COLUMN.fullmatch(str(row[0]))]

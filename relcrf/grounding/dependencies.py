@@ -1,4 +1,4 @@
-"""Dependencies of templates on declarations: entities, relations, bags and domains, including indirect ones."""
+"""Direct and indirect dependencies of templates on the declarations of entities, relations, bags and domains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relcrf.model.types import Bag, DomainType
 
 
 def template_dependencies(spec: ModelSpec, templates: Iterable[Template]) -> set[str]:
-    """Return the names of all declarations that some templates depend on; bags are named `Entity.attribute`."""
+    """Return the names of all declarations that some templates depend on; a bag has the name `Entity.attribute`."""
     templates = list(templates)
     type_names = {parameter.type_name for template in templates for parameter in template.parameters}
     return type_names | _expression_dependencies(
@@ -42,7 +42,7 @@ def _template_expressions(template: Template) -> list[Expression]:
 def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
     """Return the names of the declarations that some expressions depend on.
 
-    An attribute is treated as an attribute of every entity type that has one of this name, so that no dependency is missed.
+    An attribute name stands for the attributes of this name of all entity types, so that no dependency is missed.
     """
     names: set[str] = set()
     pending = list(expressions)
@@ -72,7 +72,7 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
 
 
 def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:
-    """Return the names that an attribute depends on: its owner, its bag and its domain."""
+    """Return the names that an attribute depends on: the owner and, if the attribute has them, the bag and the domain."""
     match attribute.type:
         case Bag(domain):
             return {owner, f"{owner}.{attribute.name}", domain}

@@ -1,4 +1,4 @@
-"""Materialisation of derived relations: joins, nearest neighbours, and recursion to its fixed point."""
+"""Materialisation of derived relations: joins, nearest neighbours, and least fixed points of recursive definitions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Progress = Callable[[str], None]
 
 
 def make_lowering_context(bound: BoundModel) -> LoweringContext:
-    """Return the inputs of lowering for a bound model."""
+    """Return the inputs of lowering (the translation of declarations to relational plans) for a bound model."""
     return LoweringContext(extract_disjunctions(bound.spec), bound.domains, bound.vector_lengths)
 
 
 def create_derived_tables(
     bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
 ) -> None:
-    """Create the tables of the derived relations that the model uses; each follows those on which it depends.
+    """Create the tables of the derived relations that the model uses, each after the relations on which it depends.
 
     Raises:
         BudgetError: if a relation has more tuples than the budget.
@@ -73,10 +73,10 @@ def _compute_fixed_point(
 ) -> None:
     """Create the tables of mutually recursive relations: the least fixed point of their definitions.
 
-    The evaluation is semi-naive: each iteration derives tuples from those that the previous iteration added, until none are
-    added. A plan with several recursive scans is evaluated once for each of them; this scan then reads only the newest
-    tuples, and the other scans read all tuples. A plan with a recursive scan in a subplan is evaluated in full in every
-    iteration.
+    The evaluation is semi-naive: each iteration derives tuples from the tuples that the previous iteration added, until no
+    tuples are added. A *recursive scan* reads one of these relations. After the first iteration, a plan is evaluated once for
+    each of its recursive scans; this scan reads only the newest tuples, and the other scans read all tuples. A plan with a
+    recursive scan in a subplan is evaluated on all tuples in every iteration.
 
     Source: Bancilhon & Ramakrishnan 1986.
     """
@@ -126,7 +126,7 @@ def _compute_fixed_point(
 
 
 def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
-    """Return the plan in the first iteration; later one copy per recursive scan, in which it reads only the newest tuples."""
+    """Return the plans that replace a plan in one iteration of the semi-naive evaluation, see `_compute_fixed_point`."""
     new_of = {tables[name]: newest[name] for name in tables}
     if is_first or _has_nested_recursion(plan, set(new_of)):
         return [plan]

@@ -1,9 +1,10 @@
 """The size of a plan's result, computed before the plan runs, and the budget for this size.
 
-Rows are counted along a join tree. Each scan is grouped by the columns that it shares with its parent and weighted by the
-number of joined rows of its subtree; this takes one GROUP BY per table instead of the join. Conditions on a single scan are
-applied to this scan. For a condition `a != b` or `a < b` between two scans, the excluded rows are counted and subtracted.
-Equalities that would close a cycle and all other conditions are ignored; the count is then an upper bound.
+Rows are counted along a *join tree*, in which each node is a scan of the plan. The rows of a scan are grouped by the columns
+that the scan shares with its parent, and weighted by the numbers of joined rows of the child subtrees; this takes one GROUP BY
+per table instead of the join. Conditions on a single scan are applied to this scan. If the only condition between two
+scans is `a != b` or `a < b`, the excluded rows are counted and subtracted. Equalities that would close a cycle and all other
+conditions are ignored; the count is then an upper bound.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from relcrf.grounding.hubs import describe_worst_hub
 from relcrf.model.nodes import walk
 
 DEFAULT_BUDGET = 100_000_000
-"""Default maximum number of bindings per template: about a gigabyte of pair factors."""
+"""Default maximum number of bindings per template; this many factors over two variables take about a gigabyte."""
 
 MAX_BUDGET_RATIO = 10
-"""Ratio of the upper bound of a join's size to the budget above which the join is rejected without running it.
+"""Maximum ratio of the upper bound of a join's size to the budget; beyond it, the join is rejected without running it.
 
-At smaller ratios, the actual size may be within the budget because of conditions that the bound ignores.
+Up to this ratio, the actual size of the join may be within the budget, because the bound ignores some conditions.
 """
 
 
@@ -40,7 +41,7 @@ class PlanSize:
 
     Args:
         is_exact: False if `bindings` is an upper bound.
-        join_rows: number of rows of the join before duplicates are removed, or an upper bound.
+        join_rows: number of rows of the join before duplicates are removed, or an upper bound of this number.
     """
 
     bindings: int
@@ -49,13 +50,13 @@ class PlanSize:
 
 
 def estimate_size(degrees: DegreeCache, plan: p.Plan) -> PlanSize:
-    """Return the size estimated from the degrees of columns, without running the join."""
+    """Estimate the size of a plan from the degrees of columns, without running the join."""
     rows, is_exact = _estimate_rows(degrees, plan)
     return PlanSize(rows, is_exact and not plan.is_distinct, rows)
 
 
 def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize) -> PlanSize:
-    """Return the exact size; run the join if the estimate is not exact."""
+    """Return the exact size of a plan; run the join if the estimate `size` is not exact."""
     if size.is_exact:
         return size
     ((n,),) = connection.execute(sql.count(plan)).fetchall()
@@ -63,9 +64,9 @@ def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: 
 
 
 def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize, budget: int) -> PlanSize:
-    """Return a size that is certainly within the budget or certainly over it.
+    """Return a size that is certainly within the budget or certainly over the budget.
 
-    The join runs only if the estimate is inconclusive, and stops when it exceeds the budget.
+    The join runs only if the estimate `size` is inconclusive, and stops when the number of rows exceeds the budget.
     """
     if size.is_exact or size.bindings <= budget or size.bindings > MAX_BUDGET_RATIO * budget:
         return size
@@ -80,7 +81,7 @@ def check_budget(degrees: DegreeCache, plan: p.Plan, budget: int, name: str, spa
         name: name of the template or relation, for the message.
 
     Raises:
-        BudgetError: if the plan exceeds the budget; the message contains the template or relation, its worst hub and a fix.
+        BudgetError: if the plan exceeds the budget; the error names the join value with the most rows (the worst hub).
     """
     size = resolve_size(degrees.bound.connection, plan, estimate_size(degrees, plan), budget)
     if size.bindings > budget:
@@ -143,7 +144,7 @@ def _estimate_rows(degrees: DegreeCache, plan: p.Plan) -> tuple[int, bool]:
 
 
 def _partition_filters(plan: p.Plan) -> tuple[list[p.Condition], list[p.Condition]]:
-    """Return the conditions on a single scan, and those on several scans or with a subplan."""
+    """Return the conditions on a single scan without subplans, and all other conditions."""
     scan_filters: list[p.Condition] = []
     join_filters: list[p.Condition] = []
     for condition in plan.filters:
@@ -168,7 +169,7 @@ def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
 
 
 def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: str) -> p.Plan:
-    """Return the plan with two scans of a relation merged if all their arguments are equal, so that they read one tuple."""
+    """Merge two scans of a relation if the plan equates all arguments, so that both scans read the same tuple."""
     tables = {s.alias: s.table for s in plan.scans}
     names = argument_columns(degrees.bound.connection, tables[alias])
     classes = p.equivalence_classes(plan)
@@ -192,8 +193,8 @@ class _JoinTree:
 
     Args:
         scans: scans by alias, parents before children.
-        parent_edges: for each scan except the root, its parent and the pairs of equal columns, with the child's column first.
-        conditions: conditions on each scan.
+        parent_edges: for each scan except the root, the parent scan and the pairs of equal columns (child, parent).
+        conditions: conditions on each scan, by alias.
     """
 
     scans: dict[str, p.Scan]
@@ -201,12 +202,12 @@ class _JoinTree:
     conditions: dict[str, list[p.Condition]]
 
     def children(self, alias: str) -> list[tuple[str, list[tuple[p.Column, p.Column]]]]:
-        """Return the children of a scan with their pairs of equal columns."""
+        """Return the children of a scan, each with the pairs of equal columns that join the child."""
         return [(child, pairs) for child, (parent, pairs) in self.parent_edges.items() if parent == alias]
 
 
 def _build_join_trees(plan: p.Plan) -> list[_JoinTree]:
-    """Return a join tree for each connected group of scans; each parent is the scan that shares the most columns."""
+    """Return a join tree for each connected group of scans; a scan's parent shares the most columns with the scan."""
     classes = p.equivalence_classes(plan)
     scans = {scan.alias: scan for scan in p.scans_affecting_count(plan)}
     remaining, trees = list(scans), []
@@ -226,7 +227,7 @@ def _build_join_trees(plan: p.Plan) -> list[_JoinTree]:
 
 
 def _equal_column_pairs(classes: Sequence[Set[p.Column]], alias: str, other: str) -> list[tuple[p.Column, p.Column]]:
-    """Return pairs of equal columns of two scans."""
+    """Return the pairs of columns of two scans that the plan equates."""
     pairs = []
     for members in classes:
         own_columns, other_columns = ([c for c in members if c.alias == scan_alias] for scan_alias in (alias, other))
@@ -248,12 +249,12 @@ def _is_acyclic(plan: p.Plan) -> bool:
 
 
 def _bound_rows(degrees: DegreeCache, plan: p.Plan) -> int:
-    """Return an upper bound of the number of rows of the join; exact if its equalities form a forest."""
+    """Return an upper bound of the number of rows of the join; it is exact if the equalities form a forest."""
     return math.prod(_count_tree_rows(degrees, tree) for tree in _build_join_trees(plan))
 
 
 def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
-    """Return the number of rows of a join tree, from degrees if each edge is a single coded column, otherwise by SQL."""
+    """Count the rows of a join tree: from degrees if each edge is one pair of columns of dense indices, otherwise by SQL."""
     columns = {c for _, pairs in tree.parent_edges.values() for pair in pairs for c in pair}
     is_plain = all(len(pairs) == 1 for _, pairs in tree.parent_edges.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):
@@ -275,7 +276,7 @@ def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
 
 def _tree_count_sql(tree: _JoinTree) -> str:
     def subtree_sql(alias: str, keys: list[p.Column]) -> str:
-        """Return SQL that counts the rows of a subtree by the columns that its root shares with its parent."""
+        """Return SQL that counts the joined rows of the subtree of a scan, grouped by the columns `keys` of the scan."""
         joins, product = "", "1::HUGEINT"
         for child, pairs in tree.children(alias):
             on = " AND ".join(

@@ -1,8 +1,9 @@
-"""Grounding of gates: their evidence features, and the meaning of their weights.
+"""Grounding of gates: the evidence features of each gate, and the meaning of the gate weights.
 
-The features are grounded when a backend first reads them. The plan of the template runs again with the gate's features as its
-last columns, so that the features have the order of the factors. They form a block like those of templates. Its weight block
-has a single pattern (the gate is open), and its factor groups have no variables.
+A *gate* belongs to a factor over two variables. The weights of the gate determine the probability that the factor is used
+(the gate is open). The features of gates are grounded when a backend first reads them: the plan of the template runs again
+with the features as last columns, so that the features have the order of the factors. The result is a `GroundBlock`. Its
+weight block has a single pattern (the gate is open), and its factor groups have no variables.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ OPEN_PATTERN = "open"
 """Text of the only pattern of a gate's weights: the gate is open."""
 
 UNOBSERVED_STATUSES = ("query", "hidden")
-"""Statuses of variables that are not observed."""
+"""Statuses of unobserved variables; the status of an observed variable is its value."""
 
 SHARED_KEY = "all keys"
-"""Text of the key under which the weights shared by all keys are stored."""
+"""Text of the additional key that represents the weights shared by all keys."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class GateGrounder:
     Args:
         variables: blocks of the graph's variables.
         cache: cache of ground blocks; new blocks are added to it.
-        lowered_model: see `ground.ground`.
+        lowered_model: the model's templates and gates, already lowered to relational plans, or None.
     """
 
     bound: BoundModel
@@ -63,7 +64,7 @@ class GateGrounder:
     ) -> tuple[Gates, tuple[TemplateInfo, ...]]:
         """Return the gates of all factors over two variables, and the meaning of each block of gate weights.
 
-        The features of a gate are those declared in the model or, without a declaration, the statuses of the two variables.
+        If the model declares no features for a gate, the features are the pairs of statuses of the two variables.
 
         Args:
             templates: description of each block of template weights.
@@ -133,7 +134,7 @@ def _ground_gate(
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return the task of grounding a template with its gate, for one row of a table if the groups repeat for every row."""
+    """Return the task of grounding a template with its gate, for one table row if the groups repeat for every row."""
     lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)
@@ -146,7 +147,7 @@ def _make_task(
 
 
 def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Storage) -> GroundBlock:
-    """Ground a gate's features, with one group for each case of the evidence that has factors."""
+    """Ground the features of a gate into one group for each case of the template's evidence, see `CaseBuilder`."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "the template has no gate"
     make_builder = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, lowered, gate), storage)
@@ -170,7 +171,7 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
 
 
 class _GateFeatureBuilder:
-    """A builder of the gate features of one group, as columns of numbers or as the entities that own the bags."""
+    """A builder of the gate features of one group: columns of numbers, or the indices of the entities that own bags."""
 
     def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
         self._bag, self._n_rows = bag, 0
@@ -191,7 +192,7 @@ class _GateFeatureBuilder:
 
 
 def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
-    """Return the bag that is a gate's only feature, with a row for each entity; None if the features are numbers."""
+    """Return the bag that is the only feature of a gate, with a row for each entity; None if the gate has no bag."""
     if gate.bag is None:
         return None
     owner = lowered.scope.type_names[gate.bag.binder]
@@ -201,7 +202,7 @@ def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) ->
 
 
 def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
-    """Return True if a block has features for each factor of some groups, or of one row if the groups repeat for all rows."""
+    """Return True if a block has a feature row for each factor; in a repeated group, the factors of one row suffice."""
     if len(block.groups) != len(groups):
         return False
     for gate_group, group in zip(block.groups, groups, strict=True):
@@ -212,7 +213,7 @@ def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
 
 
 def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:
-    """Return features in the order of a group's factors: repeat the features of one row, or reorder sorted features."""
+    """Return features in the order of a group's factors; if the group repeats for every row, tile or permute them."""
     if not isinstance(group.scope, RepeatedScope):
         return features
     if features.n_rows == len(group.scope.offsets[0]):
@@ -226,7 +227,7 @@ def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> Abstrac
 def _gate_keys(template: TemplateInfo) -> KeyDictionary:
     """Return the keys of a template, followed by the key of the shared weights."""
     assert template.keys is not None, "the template of factors with keys has keys"
-    # The tuple of the shared key has another length than the tuples of the other keys, so that it cannot equal one of them.
+    # The tuple of the shared key has another length than the tuples of all other keys, so that it differs from them.
     is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1
     return KeyDictionary(None, (*template.keys.values, (SHARED_KEY, "") if is_single else (SHARED_KEY,)))
 
@@ -238,7 +239,7 @@ def _feature_names(info: TemplateInfo) -> tuple[str, ...]:
 
 
 def _status_names(variables: Sequence[VariableBlock], group: FactorGroup) -> tuple[str, ...]:
-    """Return the names of all pairs of statuses of the two variables."""
+    """Return the names of all pairs of statuses of the two variables of a factor."""
     names: list[tuple[str, ...]] = []
     for variables_of_slot, k in zip(group.scope, group.cardinalities, strict=True):
         values = tuple(str(state) for state in range(k))

@@ -60,13 +60,13 @@ def ground(
     Args:
         engine: engine that runs the joins; by default DuckDB, which stores the tables.
         cache: cache of ground blocks; new blocks are added to it.
-        max_factors: maximum number of factors of all templates together; None is unlimited.
-        lowered_model: the templates, already lowered to join plans; if given, the sizes of templates are not estimated and
-            not checked against the budget.
+        max_factors: maximum number of factors of all templates together; None means no limit.
+        lowered_model: the templates, already lowered to join plans. If it is given, the sizes of the templates are
+            neither estimated nor checked against the budget.
 
     Raises:
-        BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if there are
-            more than `max_factors` factors (raised after the template that exceeds the limit).
+        BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if the
+            graph has more than `max_factors` factors (raised after the first block that exceeds the limit).
         DataError: if a feature is not finite, or a random attribute has no values.
     """
     plugins = sorted(name for name in bound.spec.functions if external_function(name))
@@ -111,7 +111,7 @@ def _ground_blocks(
     cardinality: np.ndarray,
     max_factors: int | None,
 ) -> list[GroundBlock]:
-    """Return the ground blocks of a model, from the cache if possible; check all budgets before grounding the first block."""
+    """Return the ground blocks of a model, from the cache if possible; check all templates against the budget first."""
     bound, context, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
     weight_groups: dict[str, list[Template]] = {}
     for template in context.spec.templates:
@@ -125,7 +125,7 @@ def _ground_blocks(
             name: compute_cache_key(bound, context.spec, templates, grounder.variables)
             for name, templates in weight_groups.items()
         }
-        # If a file has changed since binding, the hashed tables may differ from the bound tables.
+        # If a file has changed since the tables were bound, the hashed contents may differ from the bound tables.
         if changed := bound.dataset.changed_files():
             bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None
@@ -153,19 +153,19 @@ def _check_factor_limit(blocks: Mapping[str, GroundBlock], max_factors: int | No
     if max_factors is None or total <= max_factors:
         return
     largest = sorted(factors.items(), key=lambda item: -item[1])[:3]
-    notes = tuple(f"'{name}' has {count:,}" for name, count in largest)
+    notes = tuple(f"'{name}' has {count:,} factors" for name, count in largest)
     message = f"the model has at least {total:,} factors, more than the limit of {max_factors:,}"
     hint = "restrict the 'where' of the largest template, or raise --max-factors"
     raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))
 
 
 def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
-    """Return True if the factors of a block fit variables with these cardinalities, shape (n_variables,)."""
+    """Return True if the factors of a block fit the cardinalities of the variables, shape (n_variables,)."""
     return all(matches_cardinality(group, cardinality) for group in block.groups)
 
 
 def _make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
-    """Return the task of grounding a template; raise BudgetError if it exceeds the budget."""
+    """Return the task of grounding a template; raise BudgetError if the template exceeds the budget."""
     lowered, repetition = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
     size = check_budget(degrees, lowered.plan, budget, template.name, template.span)
     return GroundingTask(lowered, repetition, size.join_rows)

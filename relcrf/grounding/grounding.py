@@ -1,4 +1,8 @@
-"""A ground graph with the inverse mappings from factors to templates and keys, and from a variable to its factors."""
+"""A ground graph, with mappings from factors to templates and keys and from variables to factors.
+
+A template has the clauses `over` (random terms or a formula), `by` (features) and `per` (keys, which have separate weights).
+A *binding* assigns an entity or value to each logical variable of a template.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +41,19 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""Maximum number of variables for which all names are read together and cached; in larger graphs, each name is queried."""
+"""Maximum number of variables whose names are read at once and cached; in larger graphs, each name is queried."""
 
 
 @dataclass(frozen=True, repr=False)
 class Grounding:
-    """A ground graph with the inverse mapping to the model and the data.
+    """A ground graph, with mappings from variables and factors to the model and the data.
 
     Args:
         blocks: blocks of variables, one for each random attribute or relation.
         states: state of each variable in the data, shape (n_variables,), int32; -1 if unknown.
         templates: description of each block of weights.
-        group_names: name of the template of each group of the graph. If the formula of a template depends on evidence, the
-            template has one group for each case of the evidence in which the truth of the formula is open, possibly none.
-        bindings: number of bindings of each template, by name.
+        group_names: name of the template of each group. A template whose formula contains evidence may have many groups.
+        bindings: number of bindings of each template, by the name of the template.
         domains: values of every domain, in the order of the codes.
         gate_grounder: grounder of the gates; it runs when the gates are first read.
     """
@@ -90,7 +93,7 @@ class Grounding:
 
     @cached_property
     def candidates(self) -> tuple[CandidateSpace, ...]:
-        """The spaces of candidate factors of the model; `with_candidates` adds chosen candidates to the graph.
+        """The spaces of candidate factors of the model, one for each candidate declaration.
 
         Raises:
             BudgetError: if a literal of a candidate declaration has more cells than the default budget.
@@ -118,22 +121,22 @@ class Grounding:
 
     @cached_property
     def lazy_gates(self) -> LazyGates:
-        """The gates, grounded only if they are used."""
+        """The gates in a container that grounds the gates on first use."""
         return LazyGates(lambda: self.gates)
 
     @cached_property
     def component(self) -> np.ndarray:
-        """The lowest variable in each variable's connected component if nothing is observed, shape (n_variables,), int32.
+        """The lowest variable of each variable's component if nothing is observed, shape (n_variables,), int32.
 
-        Both factors and candidates connect variables. Raises the same errors as `candidates`.
+        Factors and candidates connect the variables of a component. Raises the same errors as `candidates`.
         """
         return unconditional_components(self.graph, [space.pairs for space in self.candidates])
 
     def with_candidates(self, chosen_keys: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
-        """Return a copy in which some candidates are templates.
+        """Return a copy of the ground graph with the factors of the chosen candidates.
 
         Args:
-            chosen_keys: chosen keys for each candidate declaration by name, in the order of `per`.
+            chosen_keys: key texts of the chosen candidates, in the order of `per`, by the name of the declaration.
         """
         graph, templates, names, bindings = self.graph, self.templates, self.group_names, dict(self.bindings)
         for space in self.candidates:
@@ -150,7 +153,7 @@ class Grounding:
         return {}
 
     def argument_texts(self, block: VariableBlock) -> list[np.ndarray]:
-        """Return the arguments of a block's variables as text: one column for each of `block.argument_types`."""
+        """Return the arguments of all variables of a block as texts: one array for each of `block.argument_types`."""
         if block.name not in self._argument_cache:
             self._argument_cache[block.name] = read_argument_texts(self.bound, block)
         return self._argument_cache[block.name]
@@ -170,7 +173,7 @@ class Grounding:
         return format_variables(self.bound, self.blocks, variables)
 
     def find_variable(self, text: str) -> int:
-        """Return the variable with a name. Keys may be quoted.
+        """Return the index of the variable with the given name, in which keys may be quoted.
 
         Raises:
             UsageError: if no variable has this name, or the name is ambiguous.
@@ -192,20 +195,17 @@ class Grounding:
         return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
 
     def count_instances(self, template: str) -> int:
-        """Return the number of rows that `instances` has for a template.
-
-        Raises:
-            UsageError: if no template of that name was grounded.
-        """
+        """Return the number of rows that `instances` returns for a template. Raises the same errors as `groups`."""
         groups = self.groups(template)
         width = max(1, len(self._lowered[template].features))
         return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
-        """Return the bindings of a template, one row each; bindings over one variable without keys are summed per variable.
+        """Return the bindings of a template, one row each.
 
-        The columns are named as in the model: the keys of the entities in `over`; the states of its variables in the data,
-        None if unknown; the keys of `per`; and the values of the features, where `1` is the constant.
+        If `over` has one term and `per` is empty, the bindings of each variable are summed into one row. The columns have
+        the names of the model. They are the keys of the entities in `over`; the states of the variables in the data (None
+        if unknown); the items of `per`; and the values of the features (`1` is the constant).
 
         Args:
             start: index of the first row to return.
@@ -231,7 +231,7 @@ class Grounding:
                 columns.setdefault(name, texts)
         for (block, _), term, variables in slots:
             columns[render_expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
-        # A column that is in `over` and is also a key or a feature is included once.
+        # A column of `over` that is also an item of `per` or a feature is included only once.
         for name, texts in zip(_key_names(lowered), self._key_texts(lowered, rows.keys), strict=True):
             columns.setdefault(name, texts)
         for name, values in zip(names, rows.values.T, strict=True):
@@ -239,9 +239,9 @@ class Grounding:
         return Frame(columns)
 
     def factors(self, variable: int | str) -> Frame:
-        """Return all factors whose scope contains a variable, with a row for each feature of each binding.
+        """Return a table of all factors that contain a variable, with one row for each feature of each binding.
 
-        Columns: `template`; `scope`, the variables of the factor; `key` of `per`; `feature`, `1` for the constant; `value`.
+        Columns: `template`, `scope` (variable names), `key` (texts of `per`), `feature` (`1` for the constant), `value`.
 
         Args:
             variable: index or name of the variable.
@@ -273,7 +273,7 @@ class Grounding:
         )
 
     def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
-        """Yield, for each factor group, its template and the bindings whose factors contain a variable."""
+        """Yield, for each factor group, the template name and the bindings of the factors that contain a variable."""
         variable_block = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]
@@ -288,7 +288,7 @@ class Grounding:
         return {t.name: lower_template(t, context) for t in context.spec.templates if t.name in self.bindings}
 
     def _key_texts(self, lowered: LoweredTemplate, keys: np.ndarray) -> list[np.ndarray]:
-        """Return the texts of some key codes of `per`: a column for each key, shape (n,), object."""
+        """Return the texts of some keys: one array of shape (n,), object, for each item of `per`."""
         info = next(info for info in self.templates if info.name == lowered.template.weights)
         if info.keys is None:
             return []
@@ -297,7 +297,7 @@ class Grounding:
         return [column[inverse] for column in texts.reshape(len(distinct), len(lowered.keys)).T]
 
     def _scope_arguments(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
-        """Return the block of variables and the texts of the arguments for each slot of a template's scope."""
+        """Return, for each slot of a template's scope, the block of variables and the arguments as text in the model."""
         slots: list[tuple[VariableBlock, tuple[str, ...]]] = []
         for term in lowered.terms:
             arguments = (term.binder,) if isinstance(term, Attribute) else tuple(map(render_expression, term.arguments))
@@ -306,11 +306,11 @@ class Grounding:
 
 
 def _key_names(lowered: LoweredTemplate) -> list[str]:
-    """Return the texts of a template's keys in the model; the text for a bag in `by` is the name of its domain."""
+    """Return the text of each item of `per` in the model; for a bag in `by`, return the name of the bag's domain."""
     return [render_expression(key) for key in lowered.template.per] or [str(key.value_type) for key in lowered.keys]
 
 
 def _join_texts(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Join the texts of each row, shape (count,), object; without columns, the texts are empty."""
+    """Join the texts of each row with commas, shape (count,), object; without columns, the joined texts are empty."""
     rows = zip(*columns, strict=True) if columns else [()] * count
     return np.fromiter((", ".join(row) for row in rows), dtype=object, count=count)

@@ -1,4 +1,4 @@
-"""Builders of factor groups: from sorted batches of bindings to columns of scopes and features."""
+"""Builders of factor groups, which convert sorted batches of bindings to columns of scopes and features."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from relcrf.columns.storage import ColumnBuilder, Storage
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
 
 CHUNK_ROWS = 1 << 20
-"""Number of combined key codes that are mapped to dense keys at a time."""
+"""Number of combined key codes that are mapped to dense keys (indices in the weight block) at a time."""
 
 
 @dataclass(frozen=True)
 class SortedBindings:
-    """A batch of bindings, ascending by the first variable; a first variable is in only one batch of the group.
+    """A batch of bindings, sorted by the first variable. Bindings with the same first variable are in one batch.
 
     Args:
-        scope: a column of variables for each slot.
-        key: combined key code of each binding; None without `per`.
+        scope: a column of variables for each slot, i.e. each position in the scope.
+        key: combined key code of each binding, i.e. one integer for the values of all items of `per`; None without `per`.
         features: feature columns; empty for the constant 1.
     """
 
@@ -48,15 +48,15 @@ def find_run_starts(variable: np.ndarray) -> np.ndarray:
 class GroupBuilder:
     """A builder of the factors of one group.
 
-    Bindings over a single variable are summed into one factor, because log potentials are linear in the features: a bag of
-    words is one sparse row per page. Features are stored in single precision if there are keys (12 bytes per binding), else in
-    double precision.
+    If the scope is a single variable, all bindings of a variable are summed into one factor, because log potentials are linear
+    in the features. For example, a bag of words is one sparse row per page. Features are stored in single precision if there
+    are keys (12 bytes per binding), otherwise in double precision.
 
     Args:
         name: prefix of file names.
         width: number of features; 0 for the constant 1.
-        key_type: dtype of the combined key codes. It is int64 if the codes may exceed int32; `finish` then maps them to int32
-            keys.
+        key_type: dtype of the combined key codes. It is int64 if the codes may exceed int32; `finish` then maps the codes
+            to int32 keys.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class DenseKeyMap:
 
     Args:
         keys: distinct combined key codes, ascending, shape (n,), int64.
-        dense_keys: the dense key of each.
+        dense_keys: dense key of each code, i.e. the index of the key in the weight block, shape (n,), int32.
     """
 
     keys: np.ndarray

@@ -1,4 +1,4 @@
-"""Hubs: values with so many rows that they dominate the size of a join."""
+"""Hubs: values that occur in so many rows that they dominate the size of a join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relcrf.model.types import Bag, DomainType
 def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
     """Describe the worst hub of a join, such as `Page 'p17', 4,711 x 4,711 rows`; return an empty text if there is none.
 
-    The worst hub is the value, of all coded columns that join scans, whose rows form the most combinations.
+    The worst hub is the join value whose rows in the joined scans have the most combinations.
     """
     bound, tables = degrees.bound, {scan.alias: scan.table for scan in scans_affecting_count(plan)}
     column, code, counts = None, 0, [0]
@@ -45,7 +45,7 @@ def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
 
 
 def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
-    """Return a description of a coded column, and the entity type or domain of its vids or codes, or None."""
+    """Return a description of a column of dense indices, and the entity type or domain of the indices if there is one."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
     if kind == "bag":

@@ -1,4 +1,7 @@
-"""Encoding of the keys of `per` as integers, and the dictionary that decodes them."""
+"""Encoding of keys as integers, and the dictionary that maps these integers to texts.
+
+A *key* is a combination of values of the items in a template's `per`; each key has separate weights.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,8 @@ class KeyDictionary:
     """A dictionary of the keys of a weight block.
 
     Args:
-        domain: the domain if the only key of `per` is a domain value, otherwise None. The codes of the domain are then the
-            keys.
-        values: texts of each key, one for each item of `per`.
+        domain: the domain if the only item of `per` is a domain value (the codes are then the keys), otherwise None.
+        values: for each key, one text for each item of `per`.
     """
 
     domain: str | None
@@ -43,10 +45,10 @@ class CodedKeys:
     """The keys of one template as integer codes.
 
     Args:
-        lowered: the template; its outputs for keys are codes.
-        texts: for each item of `per`, the texts of its codes.
+        lowered: the template, with a plan that returns the items of `per` as codes.
+        texts: for each item of `per`, the text of each code.
         has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
-            key, even without a binding; otherwise only combinations that occur are keys.
+            key, even if no binding has it; otherwise, only the combinations of codes that occur are keys.
     """
 
     lowered: LoweredTemplate
@@ -59,16 +61,16 @@ class CodedKeys:
         return int(np.prod([float(len(text)) for text in self.texts]))
 
     def check_combination_count(self) -> None:
-        """Raise UsageError if the number of combinations exceeds `MAX_COMBINED_KEYS`."""
+        """Raise UsageError unless the number of combinations is below `MAX_COMBINED_KEYS`."""
         if self.n_combinations >= MAX_COMBINED_KEYS:
             template = self.lowered.template
             message = f"the keys in 'per' of '{template.name}' have too many combinations: {self.n_combinations:.1e}"
-            hint = "remove a name from 'per', or combine two of them into one column of the data"
+            hint = "remove a name from 'per', or combine two names into one column of the data"
             notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
     def combine_codes(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
-        """Combine the codes of several keys into one integer, shape (n,); return None without keys."""
+        """Combine the codes of all items of `per` into one integer per binding, shape (n,); return None without items."""
         if not codes:
             return None
         out = codes[0]
@@ -77,7 +79,7 @@ class CodedKeys:
         return out
 
     def decode_combined(self, combined: np.ndarray) -> list[tuple[str, ...]]:
-        """Return the texts of combined codes."""
+        """Return, for each combined code, the texts of the items of `per`."""
         columns: list[list[str]] = []
         remainder = combined.astype(np.int64)
         for text in reversed(self.texts):
@@ -87,7 +89,7 @@ class CodedKeys:
 
 
 def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
-    """Return the texts of a key's codes if they are known before grounding (domains, entities, truth values), else None."""
+    """Return the texts of an item's codes if the codes are fixed (domain, entity or truth value), else None."""
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
@@ -98,7 +100,7 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | Non
 
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
-    """Return a template with all keys replaced by codes; create a table of `code` and `value` for plain values."""
+    """Replace the items of `per` in a plan by codes; for an item without fixed values, create a table of the codes."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
         key_texts = fixed_key_values(bound, key)
@@ -116,7 +118,7 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
-    """Create a table that assigns a code to each value of a column, in the order of the texts; return the texts."""
+    """Create a table with a code for each value of a column, in the order of the texts of the values; return the texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
@@ -129,13 +131,13 @@ def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str
 def build_key_dictionary(
     coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
 ) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
-    """Build the key dictionary of templates that share weights, and each template's mapping from key codes to dense keys.
+    """Build the key dictionary of templates that share weights, and for each template the map from codes to key indices.
 
     Args:
-        seen_keys: for each template, the distinct combined key codes of its bindings, ascending; unused if keys are fixed.
+        seen_keys: for each template, the distinct combined codes in the bindings, ascending; unused for fixed keys.
 
     Returns:
-        The dictionary (None without keys), and the mappings (None if the codes are dense already).
+        The dictionary (None without keys) and a list with the map of each template (None if codes are key indices).
     """
     first = coded_keys[0]
     if not first.texts:
@@ -147,7 +149,7 @@ def build_key_dictionary(
     dense_of_text: dict[tuple[str, ...], int] = {}
     key_maps: list[DenseKeyMap | None] = []
     for member, keys in zip(coded_keys, seen_keys, strict=True):
-        # A template with fixed keys contributes all its keys, even those without a binding.
+        # A template with fixed keys contributes all of these keys, including keys without a binding.
         keys = np.arange(len(member.texts[0])) if member.has_fixed_keys else keys
         dense = np.array(
             [dense_of_text.setdefault(text, len(dense_of_text)) for text in member.decode_combined(keys)],
@@ -158,7 +160,7 @@ def build_key_dictionary(
 
 
 def count_keys(bound: BoundModel, lowered: Sequence[LoweredTemplate]) -> int:
-    """Return the number of keys of the weights that some templates share."""
+    """Return the number of keys of the weight block that some templates share."""
     if not lowered[0].keys:
         return 1
     key_values = [fixed_key_values(bound, key) for key in lowered[0].keys]

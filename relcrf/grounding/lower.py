@@ -1,4 +1,8 @@
-"""Lowering of checked templates, derived relations and random relations to relational plans."""
+"""Lowering of checked templates, derived relations and random relations to relational plans.
+
+A *vid* is the dense index of an entity or of a relation's tuple; a *code* is the dense index of a domain value. A *binder* is
+a logical variable of a declaration. An *existential name* is a variable that occurs in `where` but is not a binder.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ from relcrf.model.typing import NameScope
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """The inputs of lowering: the model, and the values of domains and lengths of vectors in the data."""
+    """The inputs of lowering: the model, the values of each domain, and the length of each vector attribute."""
 
     spec: ModelSpec
     domains: Mapping[str, tuple[str, ...]]
@@ -45,7 +49,7 @@ class LoweringContext:
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """A key of `per`: the name of its output and its type (a domain, an entity, or plain values)."""
+    """An item of `per`: the name of the plan output that contains the item, and the type of the item."""
 
     output: str
     value_type: ValueType
@@ -53,7 +57,7 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class LoweredGate:
-    """The outputs of a template's plan that contain the features of its gate.
+    """The outputs of a template's plan that contain the features of the template's gate.
 
     Args:
         outputs: names of the outputs with numeric features; empty for the constant 1. If the feature is a bag, the only
@@ -74,12 +78,12 @@ class LoweredTemplate:
     """A template with its relational plan and the meaning of the plan's outputs.
 
     Args:
-        variables: for each slot of the scope, the output with the vid of the entity or tuple.
+        variables: for each slot of the scope, the name of the output with the vid of the entity or tuple.
         terms: the random attribute or atom of each slot.
-        evidence: the subexpressions of the formula that depend on evidence, each with the name of the output for its truth
-            value or code.
-        keys: the keys of `per`, or the value of the bag in `by entity.bag`.
-        features: outputs with the real-valued features; empty for the constant 1.
+        evidence: the subexpressions of the formula that depend on evidence, each with the name of the output for the
+            truth value or code of the subexpression.
+        keys: the items of `per`; for `by entity.bag`, the values in the bag.
+        features: names of the outputs with the real-valued features; empty for the constant 1.
         feature_names: text of each feature in the model.
         gate: the gate that was lowered with the template, or None.
     """
@@ -97,7 +101,7 @@ class LoweredTemplate:
 
     @cached_property
     def is_table(self) -> bool:
-        """True if each joint state is a pattern, i.e. `over` lists terms and is not a formula."""
+        """True if `over` lists random terms, so that each joint state is a pattern; False if `over` is a formula."""
         return is_table(self.template.over, self.scope)
 
     @cached_property
@@ -107,7 +111,7 @@ class LoweredTemplate:
 
 
 def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.Plan]:
-    """Return the plans whose bindings form a derived relation, one plan for each operand of an `or`."""
+    """Return one plan for each operand of an `or`; the union of the plans' bindings is the derived relation."""
     assert not isinstance(derived.definition, NearestNeighbours)
     scope = NameScope(context.spec, derived.parameters, derived.definition)
     return [
@@ -124,10 +128,10 @@ def lower_random_relation(relation: RandomRelation, context: LoweringContext) ->
 
 
 def lower_template(template: Template, context: LoweringContext, gate: Gate | None = None) -> LoweredTemplate:
-    """Lower a template to a plan with one row per binding, or one row per value of the bag if `by` is a bag.
+    """Lower a template to a plan with one row per binding or, if `by` is a bag, one row per binding and value of the bag.
 
     Args:
-        gate: gate on the template's factors; its features are additional outputs.
+        gate: gate on the template's factors. The features of the gate become additional outputs of the plan.
     """
     scope = NameScope(context.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
@@ -200,14 +204,14 @@ def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Attribute |
 def _lower_features(
     builder: _PlanBuilder, by: tuple[e.Expression, ...], prefix: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, p.Term, str]]]:
-    """Lower the numeric features of `by`: return output names (empty for the constant 1), feature names and outputs."""
+    """Return the output names of numeric features (empty for the constant 1), the texts of the features, and the outputs."""
     terms = [] if _is_constant_one(by) else [part for feature in by for part in builder.feature_terms(feature)]
     outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(terms)]
     return tuple(name for name, _, _ in outputs), tuple(text for text, _ in terms), outputs
 
 
 def _lower_gate(builder: _PlanBuilder, gate: Gate) -> tuple[LoweredGate, list[tuple[str, p.Term, str]]]:
-    """Lower a gate: return it and its outputs."""
+    """Return the lowered gate and the outputs that it adds to the plan."""
     bag = _single_bag(gate.by, builder.scope)
     if bag is not None:
         lowered = LoweredGate(("owner",), (render_expression(bag),), bag, builder.bag_domain(bag))
@@ -221,7 +225,7 @@ def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
 
 
 def _positive_names(node: e.Expression) -> set[str]:
-    """Return the names in those atoms and bag memberships that are enclosed only by `and` and `or`."""
+    """Return the names in atoms and bag memberships that no operators other than `and` and `or` enclose."""
     if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive_names(node.left) | _positive_names(node.right)
     return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
@@ -233,8 +237,8 @@ class _PlanBuilder:
 
     Args:
         parameters: the binders.
-        required_atoms: atoms that hold in every row, in addition to those of `where`.
-        outer: the builder of the outer plan, if this one builds a subplan.
+        required_atoms: atoms that are true in every row, in addition to the atoms of `where`.
+        outer: the builder of the outer plan if this builder builds a subplan, else None.
         prefix: prefix of the aliases, unique in the outermost plan.
     """
 
@@ -247,11 +251,11 @@ class _PlanBuilder:
     equalities: list[tuple[p.Column, p.Column]] = field(default_factory=list)
     filters: list[p.Condition] = field(default_factory=list)
     columns: dict[str, p.Column] = field(default_factory=dict)
-    """The column with the vid or code of each name."""
+    """The column with the vid or code of each bound name."""
     lookup_aliases: dict[str, str] = field(default_factory=dict)
-    """The alias of the entity or domain table of each name whose attributes are read."""
+    """The alias of the scanned entity or domain table of each name for which this table is scanned."""
     atom_aliases: dict[e.Atom, str] = field(default_factory=dict)
-    """The alias of the scan of each atom that holds in every row."""
+    """The alias of the scan of each atom that is true in every row."""
     outer: _PlanBuilder | None = None
     prefix: str = ""
 
@@ -266,7 +270,7 @@ class _PlanBuilder:
                 self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # A name in several conjuncts refers to the same entity in all of them, in any order of the conjuncts.
+        # A name that occurs in several conjuncts refers to the same entity in all of these conjuncts.
         names_of_conjuncts = [
             e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
         ]
@@ -295,7 +299,7 @@ class _PlanBuilder:
         return self.outer._bound_column(name) if self.outer else None
 
     def column_for_name(self, name: str) -> p.Column:
-        """Return the column with a name's vid or code; a name that is not yet bound ranges over all entities or values."""
+        """Return the column with a name's vid or code; for an unbound name, scan all entities or values of its type."""
         bound = self._bound_column(name)
         if bound is None:
             self._scan_lookup(name)
@@ -314,7 +318,7 @@ class _PlanBuilder:
         return alias
 
     def _scan_lookup(self, name: str) -> str:
-        """Scan the entity or domain table of a name, once; return the alias."""
+        """Scan the entity or domain table of a name unless the plan already scans it; return the alias of the scan."""
         if name in self.lookup_aliases:
             return self.lookup_aliases[name]
         table, key_column, _ = type_table(self.context.spec, self.scope.type_names[name])
@@ -324,7 +328,7 @@ class _PlanBuilder:
         return alias
 
     def scan_atom(self, atom: e.Atom) -> str:
-        """Join the table of a relation, so that the atom holds in every row; return the alias."""
+        """Join the table of an atom's relation, so that the atom is true in every row; return the alias of the scan."""
         if atom in self.atom_aliases:
             return self.atom_aliases[atom]
         alias = self.atom_aliases[atom] = self._scan(relation_table(atom.relation))
@@ -335,7 +339,7 @@ class _PlanBuilder:
         return alias
 
     def _join_argument(self, argument: e.Expression, type_name: str, column: p.Column) -> None:
-        """Require that an argument equals a column: bind a name to the column, or compare a constant or attribute with it."""
+        """Require that an argument equals a column: bind a name, or compare a constant or attribute with the column."""
         if isinstance(argument, e.Name) and argument.name in self.scope.type_names:
             self._bind(argument.name, column)
         elif isinstance(argument, e.Attribute | e.TupleAttribute):
@@ -353,7 +357,7 @@ class _PlanBuilder:
         return kind.domain
 
     def scan_bag(self, bag: e.Attribute) -> str:
-        """Join the table of a bag, which has one row for each value in the bag; return the alias."""
+        """Join the table of a bag, which has one row for each value in the bag; return the alias of the scan."""
         alias = self._scan(bag_table(self.scope.type_names[bag.binder], bag.attribute))
         self._bind(bag.binder, p.Column(alias, "vid"))
         return alias
@@ -361,11 +365,11 @@ class _PlanBuilder:
     def _constant_code(self, constant: e.Expression, domain: str) -> p.Constant:
         value = self.scope.constant_value(constant, domain)
         values = self.context.domains[domain]
-        # A value that is not in the data has code -1, which equals no code.
+        # A value that is not in the data has the code -1, which differs from all codes in the data.
         return p.Constant(values.index(value) if value in values else -1)
 
     def _are_joined(self, columns: tuple[p.Column, ...]) -> bool:
-        """Return True if the scans of some columns are connected by equalities, so that they have few combinations."""
+        """Return True if equalities connect the scans of some columns, so that the columns have few combinations of values."""
         connected = {columns[0].alias}
         size = 0
         while size != len(connected):
@@ -386,7 +390,7 @@ class _PlanBuilder:
         self.filters.append(self.condition(part))
 
     def condition(self, node: e.Expression) -> p.Condition:
-        """Lower a condition; atoms and bag memberships become EXISTS."""
+        """Lower a condition; atoms and bag memberships become `Exists` conditions."""
         match node:
             case e.Connective("=>", left, right):
                 return p.LogicalCondition(
@@ -395,7 +399,7 @@ class _PlanBuilder:
             case e.Connective("<=>", left, right):
                 return self._equivalence(left, right)
             case e.Connective("and") if self._unbound_names(node):
-                # One entity must satisfy the whole conjunction, which therefore becomes one EXISTS instead of several.
+                # One entity must satisfy the whole conjunction, which therefore becomes one `Exists` instead of several.
                 return self._exists(node)
             case e.Connective(operator, left, right):
                 return p.LogicalCondition(operator, (self.condition(left), self.condition(right)))
@@ -420,21 +424,21 @@ class _PlanBuilder:
         return p.LogicalCondition("or", (both, neither))
 
     def _open_domain(self, node: e.Comparison) -> str | None:
-        """Return the name of the open domain whose values a comparison orders, or None."""
+        """Return the name of the open domain to which the operands of a comparison belong, or None."""
         for kind in self.scope.operand_types(node):
             if isinstance(kind, DomainType) and isinstance(self.context.spec.domain(kind.domain), OpenDomain):
                 return kind.domain
         return None
 
     def _value_text(self, node: e.Expression, domain: str) -> p.Term:
-        """Return a value of an open domain as text; its codes depend on the data and are not ordered."""
+        """Return a value of an open domain as text, because the order of the codes depends on the data."""
         constant = self.scope.constant_value(node, domain) if not isinstance(node, e.Name) else None
         if constant is not None:
             return p.Constant(constant)
         return p.Lookup(domain_table(domain), "value", "code", self.term(node))
 
     def _aggregate_builder(self, node: e.Aggregate) -> _PlanBuilder:
-        """Return a builder of the subplan of an aggregate, correlated with this plan."""
+        """Return a builder of an aggregate's subplan; the subplan may refer to columns of this plan."""
         inner = self.scope.aggregate_scope(node)
         for name in sorted(e.names_in(node) & set(self.scope.type_names)):
             self.column_for_name(name)
@@ -452,17 +456,17 @@ class _PlanBuilder:
         return f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
 
     def subplan(self) -> p.Plan:
-        """Return the plan of an EXISTS or an aggregate, without bindings and outputs."""
+        """Return the plan of an `Exists` condition or an aggregate, without bindings and outputs."""
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Return True if a comparison is between truth values and at least one is a condition, not a stored value."""
+        """Return True if a comparison is between two truth values and at least one of them is not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
 
     def _unbound_names(self, node: e.Expression) -> set[str]:
-        """Return the existential names of a condition that are not bound outside of the condition."""
+        """Return the existential names in a condition that this plan and the outer plans do not bind."""
         names = (e.names_in(node) & set(self.scope.type_names)) - set(self.scope.binders)
         return {name for name in names if self._bound_column(name) is None}
 
@@ -482,8 +486,8 @@ class _PlanBuilder:
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
-        # The code of a range value is its offset from the lowest value; for comparisons with other numbers, use the value
-        # itself.
+        # The code of a value in a range domain is its offset from the lowest value; other numbers are compared with the
+        # value itself.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 
@@ -524,7 +528,7 @@ class _PlanBuilder:
         raise AssertionError(f"{type(node).__name__} is not a term; the checker rejects it")
 
     def numeric_term(self, node: e.Expression) -> p.Term:
-        """Lower a term to a number: the value of a range, otherwise the stored form."""
+        """Lower a term to a number: for a range domain, the value instead of its code; otherwise the stored form."""
         return self._range_value(self.term(node), self.scope.type_of(node))
 
     def feature_terms(self, node: e.Expression) -> list[tuple[str, p.Term]]:

@@ -1,6 +1,6 @@
-"""Lowered models, cached by servers that ground small tables repeatedly.
+"""Models lowered to relational plans, cached by servers that ground small tables repeatedly.
 
-Lowering, rendering SQL and estimating joins take ten times as long as the joins of a dozen rows.
+Lowering a model, rendering the plans as SQL and estimating the sizes of joins takes ten times as long as joining a dozen rows.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from relcrf.model.spec import NearestNeighbours
 
 @dataclass(frozen=True)
 class LoweredModel:
-    """A lowered model, valid for all tables in which the constants of the model have the same codes.
+    """A lowered model, valid for all data in which the constants of the model have the same codes (indices in domains).
 
     Args:
         tasks: templates that share weights, by the name of the weights.
         gates: templates with their gates, by the name of the template.
-        derived: plans of each derived relation; each relation follows those on which it depends. None if a relation is
-            recursive or consists of nearest neighbours, because plans alone do not define these.
+        derived: plans of each derived relation, by table name; a relation follows the relations on which it depends.
+            None if a relation is recursive or consists of nearest neighbours, because plans do not define such a relation.
         plans: all plans of the model.
-        statements: cache of the parsed statements of the plans, filled as they run.
+        statements: cache of the parsed statements of the plans, filled when the plans run.
     """
 
     context: LoweringContext
@@ -78,12 +78,12 @@ class LoweredModel:
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """The tables that the plans read in the database; a plan that only scans a bag reads the bag's columns directly."""
+        """The tables that the plans read in the database. A plan that only scans a bag reads arrays instead of tables."""
         return frozenset(name for plan in self.plans if not is_bag_scan(plan) for name in find_tables(plan))
 
     @cached_property
     def _joined_tables(self) -> list[list[str]]:
-        """The tables that each plan joins, without lookups."""
+        """The tables that each plan joins, without lookups, because a lookup does not change the number of rows."""
         return [[n.table for n in walk(p) if isinstance(n, Scan) and not n.is_lookup] for p in self.plans]
 
     def max_join_rows(self, sizes: Mapping[str, int]) -> int:
@@ -95,12 +95,12 @@ class LoweredModel:
         return max((math.prod(max(sizes[table], 1) for table in tables) for tables in self._joined_tables), default=0)
 
     def create_views(self, bound: BoundModel) -> None:
-        """Create the derived relations as views, which remain valid when the tables are replaced."""
+        """Create the derived relations as views. A view remains valid when the tables are replaced."""
         for name, plans in (self.derived or {}).items():
             bound.connection.execute(sql.create_union(plans, name, kind="VIEW"))
 
     def create_relation_tables(self, bound: BoundModel) -> None:
-        """Create the tables of random relations, and those of derived relations that are not views."""
+        """Create the tables of the random relations and, if derived relations are not views, of the derived relations."""
         if self.derived is None:
             create_derived_tables(bound)
         create_random_tables(bound, self.context, DEFAULT_BUDGET)

@@ -9,7 +9,7 @@ BLOCK_CELLS = 1 << 24
 
 
 def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (a, b) with b among the `count` nearest neighbours of a; ties go to the lower index.
+    """Return the pairs (a, b) with b among the `count` nearest neighbours of a; ties are broken by the lower index.
 
     Args:
         vectors: vector of each entity, shape (n, d).
@@ -35,7 +35,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         stop = min(start + step, n)
         closeness = points[start:stop] @ points.T
         if measure == "distance":
-            # Half the negated squared distance, up to a constant per row, has the same order and needs no square root.
+            # `closeness` is now minus half the squared distance plus a constant of the row; the constant does not matter.
             closeness -= 0.5 * squared
         closeness[np.arange(stop - start), np.arange(start, stop)] = -np.inf
         neighbours[start:stop] = _largest_indices(closeness, count)
@@ -43,8 +43,8 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
 
 
 def _largest_indices(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the `count` largest values of each row, largest first, ties by the lower index."""
-    # Select all values that reach the count-th largest, because argpartition alone would break ties arbitrarily.
+    """Return the indices of the `count` largest values of each row, largest first; ties are broken by the lower index."""
+    # Select all values that are at least the count-th largest value, because argpartition would break ties arbitrarily.
     threshold = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
     row, column = np.nonzero(values >= threshold)
     order = np.lexsort((column, -values[row, column], row))

@@ -1,4 +1,4 @@
-"""State patterns of an `over` clause: for each weight, the joint states of the random terms to which it applies."""
+"""State patterns of an `over` clause: the joint states of the random terms to which each weight applies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> i
 
 
 def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the text of each pattern: a formula as in the model, or a joint state as a list of its values.
+    """Return the text of each pattern: the formula as in the model or, for a table, the values of each joint state.
 
     Raises:
         UsageError: if a table has more than `MAX_PATTERNS` states.
@@ -60,8 +60,8 @@ def state_patterns(
 ) -> np.ndarray | None:
     """Return the patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity matrix.
 
-    The pattern of a hard formula is 0 in states in which it is true and -1 in others, so that its weight is the cost of a
-    violation.
+    The pattern of a hard formula is 0 in states in which the formula is true and -1 in all other states, so that the weight is
+    the cost of a violation.
 
     Args:
         values: values of each random term's domain, in the order of `lowered.terms`.
@@ -123,12 +123,12 @@ class _FormulaEvaluator:
                 return np.zeros(self.states.shape[1], dtype=bool)  # a comparison with missing evidence is false
             return np.asarray(_COMPARE[operator](self.evaluate(left), self.evaluate(right)))
         operands = [self._state_numbers(node, domain) for node in (left, right)]
-        # A comparison with missing evidence is false; a constant that is not in the data differs from all values in the data.
+        # A comparison with missing evidence is false; a constant that is not in the data differs from all values.
         is_known = np.logical_and(*(operand != _MISSING for operand in operands))
         return np.asarray(_COMPARE[operator](*operands) & is_known)
 
     def _state_numbers(self, node: Expression, domain: str) -> np.ndarray:
-        """Return one side of a comparison as state numbers."""
+        """Return one operand of a comparison as state numbers."""
         if node in self.evidence:
             code = self.evidence[node]
             return np.asarray(_MISSING if code < 0 else code)
@@ -142,4 +142,4 @@ class _FormulaEvaluator:
 
 
 _UNKNOWN, _MISSING = -1, -2
-"""State numbers of constants that are not in the data, and of missing evidence."""
+"""State number of a constant that is not in the data, and state number of missing evidence."""

@@ -1,7 +1,7 @@
 """The relational plan of a template or a derived relation: scans, equalities, filters and outputs.
 
-The set of node types is closed. Every plan can therefore be rendered in every SQL dialect (`dialects/`), and its size can be
-estimated before it runs (`estimate.py`). Nodes are data without behaviour.
+The set of node types is closed. Every plan can therefore be rendered in every SQL dialect (`dialects/`), and its result
+size can be estimated (`estimate.py`). Nodes are data without behaviour.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Constant:
 class Call:
     """A call of a function of the modelling language.
 
-    The modules in `dialects/` define the SQL of each function; a function is null outside its domain.
+    The modules in `dialects/` define the SQL of each function; the result is null for arguments outside the function's domain.
     """
 
     name: str
@@ -49,7 +49,7 @@ class VectorComponent:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A column of the row of `table` whose `key_column` equals `key`; null if there is no such row."""
+    """The value of `column` in the row of `table` in which `key_column` equals `key`; null if there is no such row."""
 
     table: str
     column: str
@@ -66,16 +66,16 @@ class Indicator:
 
 @dataclass(frozen=True)
 class AggregateTerm:
-    """An aggregate over the rows of a subplan, which may refer to columns of the outer plan (a correlated subquery).
+    """An aggregate over the rows of a subplan; the subplan may refer to columns of the outer plan (a correlated subquery).
 
     Args:
         function: `count`, `sum`, `min`, `max` or `mean`.
-        terms: for `count`, the terms whose distinct combinations are counted (empty: count the rows); for the other
-            functions, a single term.
-        outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them. The
-            aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB ignores the keys when it
-            orders the joins of such a subquery. For the words shared by both ends of 800,000 links, a grouped join takes 0.3
-            s instead of 150 s.
+        terms: for `count`, the terms whose distinct combinations are counted (if empty, rows are counted); for all
+            other functions, a single term.
+        outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them.
+            DuckDB then runs a grouped join instead of a correlated subquery for each row, because it would ignore the keys
+            when it orders the joins of the subquery. To count the words shared by both ends of 800,000 links, the grouped
+            join takes 0.3 s and the subquery 150 s.
         outer_plan: the plan that provides `outer_keys`.
     """
 
@@ -91,7 +91,7 @@ Term: TypeAlias = Column | Constant | Call | VectorComponent | Lookup | Indicato
 
 @dataclass(frozen=True)
 class Compare:
-    """A comparison `left OP right`, OP one of `== != < <= > >=`; false if either side is null."""
+    """A comparison `left OP right`, where OP is one of `== != < <= > >=`; false if either operand is null."""
 
     operator: str
     left: Term
@@ -100,7 +100,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class IsTrue:
-    """A condition that a Boolean term is true; false if it is null."""
+    """A condition that a Boolean term is true; false if the term is null."""
 
     term: Term
 
@@ -135,8 +135,8 @@ class Scan:
     """A scan of a table under an alias.
 
     Args:
-        is_lookup: True if the table is joined on its dense vid or code only to read attributes. The join then has one row for
-            each row of the other scans.
+        is_lookup: True if the table is joined on its primary key (vid or code) only to read attributes. The join then has
+            one row for each row of the other scans.
     """
 
     table: str
@@ -151,8 +151,8 @@ class Plan:
     Args:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
-        bindings: the columns that identify a binding, with the name of each binder.
-        is_distinct: True if one binding may have several rows, which count once, because `where` has existential names.
+        bindings: name and column of each binder (logical variable); the columns identify a binding.
+        is_distinct: True if rows with equal bindings count once; `where` then has names that are not binders.
         outputs: the selected terms.
     """
 
@@ -166,12 +166,12 @@ class Plan:
 
 
 def find_columns(node: Any) -> set[Column]:
-    """Return all columns that a plan, condition or term refers to, including those in its subplans."""
+    """Return all columns that a plan, condition or term refers to, including the columns in subplans."""
     return {part for part in walk(node) if isinstance(part, Column)}
 
 
 def find_outer_columns(node: Any) -> set[Column]:
-    """Return the columns to which a plan, condition or term refers and which none of its subplans scans."""
+    """Return the columns of outer plans to which a plan, condition or term refers."""
     match node:
         case Column():
             return {node}
@@ -192,7 +192,7 @@ def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
 def scans_affecting_count(plan: Plan) -> list[Scan]:
     """Return the scans that may change the number of rows.
 
-    Lookups without further conditions are excluded: they have exactly one row for each row of the other scans.
+    A lookup without further conditions is excluded: it has exactly one row for each row of the other scans.
     """
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
     used |= {c.alias for c in find_columns(plan.filters)}

@@ -1,4 +1,4 @@
-"""Sizes of templates, computed without grounding them."""
+"""Sizes of ground templates, computed without grounding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
 MAX_COUNTED_BINDINGS = 10_000_000
-"""Maximum size of a join that is run to count its rows, in about a second; larger joins are run only with `exact`."""
+"""Maximum estimated number of rows of a join that is run to count its rows (about a second); `exact` lifts this limit."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class TemplatePlan:
     Args:
         bindings: number of bindings.
         factors: number of factors.
-        weights: number of weights that the template uses; templates may share them.
-        bytes: memory of the factors.
+        weights: number of weights that the template uses; several templates may share weights.
+        bytes: memory for the factors, in bytes.
         is_exact: False if the numbers are upper bounds.
-        hub: description of the value with the most combinations in the joins; empty without a join.
+        hub: description of the value with the most combinations of rows in the joins; empty without a join.
         is_candidate: True for candidates, which are not in the graph until structure learning selects them.
-        cells: for candidates, the number of cells that are stored instead of factors: one for each key and sample.
-        rows: number of rows for which the factors repeat (see `row_repetition.py`), else 1; `bytes` is the memory for one
-            row.
+        cells: for candidates, the number of cells (see `candidates.py`), which are stored instead of factors.
+        rows: number of table rows if the factors repeat for each row (see `row_repetition.py`), else 1; `bytes` is the
+            memory for one row.
     """
 
     name: str
@@ -64,18 +64,18 @@ class TemplatePlan:
 
     @property
     def stored_bindings(self) -> int:
-        """The number of stored bindings: those of a single row if the factors repeat for every row."""
+        """The number of stored bindings: the bindings of a single row if the factors repeat for every row."""
         return self.bindings // self.rows
 
 
 @reraises_plugin_errors
 def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-    """Return the size of each template without grounding it; `create_relation_tables` must have run.
+    """Return the size of each ground template without grounding; call `create_relation_tables` first.
 
     Templates over the budget are included with upper bounds and are not rejected.
 
     Args:
-        exact: True counts every join that may be within the budget, even if this takes long.
+        exact: if True, count the rows of every join that may be within the budget, even if this takes long.
     """
     context, degrees = make_lowering_context(bound), DegreeCache(bound)
     reduced = [reduce_to_one_row(bound, context, lower_template(t, context)) for t in context.spec.templates]

@@ -1,4 +1,4 @@
-"""Simplification of plans before they are counted or run; it does not change their rows."""
+"""Simplification of plans before they run; a simplified plan has the same rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from relcrf.model.nodes import map_children
 def simplify_plan(plan: Plan) -> Plan:
     """Return the plan without scans of entities and domains that only repeat a foreign key of another scan.
 
-    A scan of which only the vid or code is used is redundant if an equality joins it to an argument of a relation or to a
-    column of a bag. These columns are never null and always refer to an existing row, so the join retains every row.
+    A scan that is used only for its primary key (vid or code) is redundant if an equality joins the key to an argument of a
+    relation or to a column of a bag. Arguments and bag columns always refer to an existing row, so the join retains every row.
     """
     for scan in plan.scans:
         name = {"ent": "vid", "dom": "code"}.get(scan.table.partition(".")[0])
@@ -39,7 +39,7 @@ def _is_never_missing(plan: Plan, column: Column) -> bool:
 
 
 def _remove_scan(node: Any, scan: Scan, column: Column, replacement: Column) -> Any:
-    """Remove a scan from a plan and its subplans, and replace the only one of its columns that they use."""
+    """Remove a scan from a plan and its subplans, and replace the only column of the scan that the plan uses."""
     if node == column:
         return replacement
     changed = map_children(node, lambda part: _remove_scan(part, scan, column, replacement))

@@ -1,9 +1,9 @@
 """Detection of structure that repeats for every row of a table, so that only one row is grounded.
 
 In propositional data (sensors, ratings, recipes), a relation `R(row, item)` has a variable for every pair of a row and an
-item, and a template joins variables of one row in the same way for every row. Its factors are those of one row, repeated for
-every row. The factors of one row are grounded by the plan without the row; variable `(row, item)` has the index `row *
-n_items + item`.
+item, and a template may connect the variables of each row in the same way. The factors of this template are the factors of one
+row, repeated for every row. The factors of one row are grounded by the plan without the row argument. The variable `R(row,
+item)` has the index `row * n_items + item` within its block.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from relcrf.model.spec import ModelSpec, Parameter
 
 @dataclass(frozen=True)
 class RowRepetition:
-    """A table such that the factors of a template repeat for each of its rows.
+    """The repetition of a template's factors for each row of a table.
 
     Args:
         n_rows: number of rows of the table.
         strides: for each slot of the scope, the distance between the variables of adjacent rows.
-        offset_limits: for each slot, an exclusive upper bound of the offsets from the first variable of the row.
+        offset_limits: for each slot, an exclusive upper bound of the offset of a variable from the first variable of the row.
     """
 
     n_rows: int
@@ -47,7 +47,7 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Restrict a template to one row of a table if its factors repeat for all rows; otherwise return it unchanged."""
+    """Restrict a template to one row of a table if the factors repeat for all rows; otherwise return it unchanged."""
     relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):
@@ -65,10 +65,10 @@ def reduce_to_one_row(
 def _find_row_arguments(
     plan: Plan, relations: Mapping[str, str], spec: ModelSpec, type_name: str
 ) -> dict[str, int] | None:
-    """Return, for each scan of a random relation, the index of the argument that is the row, or None.
+    """Return, for each scan of a random relation, the index of the argument that is the row; None if there is no row.
 
-    The row is one argument of each scan. These arguments are equal to each other and to no other column, and neither filters
-    nor outputs refer to them.
+    The row is one argument of each scan. The plan equates these arguments with each other and with no other column, and neither
+    filters nor outputs refer to the arguments.
     """
     arguments = {
         Column(alias, f"a{k}")

@@ -14,12 +14,12 @@ DUCKDB = DuckDbDialect()
 
 
 def create(plan: Plan, table: str) -> str:
-    """Return SQL that creates a table with columns a0, a1, ... of the distinct bindings."""
+    """Return SQL that creates a table of the distinct bindings (binder values) of a plan, with columns a0, a1, ..."""
     return create_union([plan], table)
 
 
 def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> str:
-    """Return SQL that creates a table or view of the distinct bindings of several plans with columns a0, a1, ..."""
+    """Return SQL that creates a table or view of the distinct bindings of several plans, with columns a0, a1, ..."""
     texts = []
     for plan in plans:
         columns = [column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
@@ -29,7 +29,7 @@ def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> s
 
 
 def count(plan: Plan, limit: int | None = None) -> str:
-    """Return SQL that selects the number of bindings, at most the limit, as `n`."""
+    """Return SQL that selects the number of bindings as `n`; the count stops at the limit."""
     builder = DUCKDB.select_builder(plan)
     if not plan.is_distinct and limit is None:
         return DUCKDB.render(builder.select([_row_count()]))
@@ -53,7 +53,7 @@ def count_distinct(plan: Plan, names: Sequence[str]) -> str:
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
-    """Return SQL that counts, for each combination of some outputs, the distinct values of another output and the bindings."""
+    """Return SQL that counts, for each combination of the outputs `names`, bindings and distinct values of `output`."""
     builder = DUCKDB.select_builder(plan)
     bindings = builder.select([*_select_outputs(builder, [*names, output]), *builder.binding_columns()])
     bindings = bindings.distinct() if plan.is_distinct else bindings
@@ -64,7 +64,7 @@ def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
 
 
 def condition_text(node: Condition) -> str:
-    """Return the SQL text of a condition; its columns keep their aliases."""
+    """Return the SQL text of a condition; the columns are qualified by the aliases of their scans."""
     return DUCKDB.render(DUCKDB.select_builder(Plan(())).condition(node))
 
 

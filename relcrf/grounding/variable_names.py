@@ -16,7 +16,7 @@ from relcrf.grounding.variables import VariableBlock
 
 
 def read_arguments(bound: BoundModel, block: VariableBlock, variables: np.ndarray) -> list[np.ndarray]:
-    """Return the texts of the keys or values of some variables, shape (n,), object, for each argument of a block."""
+    """Return, for each argument of a block, the keys or values of some variables as texts, shape (n,), object."""
     vids = variables - block.start
     if block.attribute is not None:
         codes = [vids]
@@ -43,10 +43,10 @@ def format_variables(bound: BoundModel, blocks: Sequence[VariableBlock], variabl
 
 
 def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str) -> int:
-    """Return the variable with a name. Keys may be quoted; they must be quoted if the name is otherwise ambiguous.
+    """Return the index of the variable with the given name. Keys may be quoted; quotes make an ambiguous name unique.
 
     Raises:
-        UsageError: if no variable or more than one has this name.
+        UsageError: if no variable or more than one variable has this name.
     """
     owner, _, rest = (part.strip() for part in text.partition("("))
     argument_text, closing, attribute = rest.rpartition(")")
@@ -56,15 +56,15 @@ def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str)
         raise _unknown_variable(text, suggestion(name, [b.name for b in blocks]) or _example_hint(bound, blocks))
     if not is_utf8(text):  # bytes of a command line that are not valid UTF-8 cannot be a key
         raise _unknown_variable(text, _example_hint(bound, blocks))
-    readings = list(_split_arguments(argument_text, len(block.argument_types)))
-    variables = (_look_up_variable(bound, block, arguments) for arguments in readings)
-    found = {variable for variable in variables if variable is not None}
-    if len(found) > 1:
+    splits = list(_split_arguments(argument_text, len(block.argument_types)))
+    variables = (_look_up_variable(bound, block, arguments) for arguments in splits)
+    matches = {variable for variable in variables if variable is not None}
+    if len(matches) > 1:
         hint = "put each key in quotes"
-        raise UsageError(Diagnostic("E313", f"'{text}' is ambiguous: it names {len(found)} variables", hint=hint))
-    if found:
-        return found.pop()
-    nearest = [_nearest_arguments(bound, block, arguments) for arguments in readings[:1]]
+        raise UsageError(Diagnostic("E313", f"'{text}' is ambiguous: it names {len(matches)} variables", hint=hint))
+    if matches:
+        return matches.pop()
+    nearest = [_nearest_arguments(bound, block, arguments) for arguments in splits[:1]]
     similar = [
         block.format_name(arguments) for arguments in nearest if _look_up_variable(bound, block, arguments) is not None
     ]
@@ -81,7 +81,7 @@ def _example_hint(bound: BoundModel, blocks: Sequence[VariableBlock]) -> str | N
 
 
 def _split_arguments(text: str, count: int) -> Iterator[tuple[str, ...]]:
-    """Yield every split of a text at commas into `count` arguments; there may be several, because keys may contain commas."""
+    """Yield every split of a text at commas into `count` arguments; a comma may also be part of a key."""
     pieces = text.split(",")
     for cuts in combinations(range(1, len(pieces)), count - 1):
         yield tuple(",".join(pieces[a:b]).strip() for a, b in pairwise((0, *cuts, len(pieces))))
@@ -101,7 +101,7 @@ def _look_up_variable(bound: BoundModel, block: VariableBlock, arguments: Sequen
 
 
 def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
-    """Return the vid or code of a key or value, or None; if the text is unknown, it is tried without enclosing quotes."""
+    """Return the dense index of an entity or value, or None; an unknown text in quotes is looked up without the quotes."""
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     for key in (text, text[1:-1]) if is_quoted else (text,):
         if bound.spec.entity(type_name) is None:
@@ -115,7 +115,7 @@ def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
 
 
 def _nearest_arguments(bound: BoundModel, block: VariableBlock, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments, with each unknown one replaced by the most similar key or value."""
+    """Return the arguments, with each unknown argument replaced by the most similar key or value."""
     nearest = []
     for type_name, text in zip(block.argument_types, arguments, strict=True):
         if _look_up_code(bound, type_name, text) is None:
@@ -135,7 +135,7 @@ def _code_texts(bound: BoundModel, type_name: str, codes: np.ndarray) -> np.ndar
 
 
 def _read_columns(bound: BoundModel, table: str, columns: Sequence[str], vids: np.ndarray) -> list[np.ndarray]:
-    """Return columns of a coded table for some vids, shape (n,) each; only their rows are read."""
+    """Read columns of a coded table for some vids (dense row indices), shape (n,) each; no other rows are read."""
     distinct, inverse = np.unique(vids, return_inverse=True)
     column_list = ", ".join(f"{column} AS c{k}" for k, column in enumerate(columns))
     with bound.cursor() as cursor:

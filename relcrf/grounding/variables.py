@@ -1,4 +1,4 @@
-"""Random variables of a bound model: one per entity and random attribute, one per tuple of a random relation."""
+"""Random variables of a bound model: one per entity and random attribute, and one per tuple of a random relation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOOL_VALUES = ("false", "true")
 class VariableBlock:
     """The variables of one random attribute or relation.
 
-    `start + vid` is the variable of the entity or tuple with the dense index `vid`.
+    `start + vid` is the index of the variable of the entity or tuple with the dense index `vid`.
 
     Args:
         owner: name of the entity type or relation.
@@ -38,8 +38,8 @@ class VariableBlock:
         start: index of the first variable.
         count: number of variables.
         values: values of the states.
-        argument_types: type names of the arguments that identify a variable: the entity type, or the types of the relation's
-            parameters.
+        argument_types: type names of the arguments that identify a variable: the entity type, or the types of the
+            relation's parameters.
         argument_names: names of the arguments: the key column of the entity type, or the parameters of the relation.
         is_latent: True if the variables are never observed.
     """
@@ -59,7 +59,7 @@ class VariableBlock:
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
     def index_slice(self, variables: np.ndarray) -> slice:
-        """Return the slice of an ascending array of variables that belongs to the block."""
+        """Return the slice of an ascending array of variables that contains the variables of the block."""
         return slice(*np.searchsorted(variables, (self.start, self.start + self.count)))
 
     def format_name(self, arguments: tuple[str, ...]) -> str:
@@ -80,7 +80,7 @@ def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
 
 
 def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
-    """Create the tables of the random relations: the tuples that satisfy `where`, with their vids (dense indices) and states.
+    """Create a table for each random relation: the tuples that satisfy `where`, with dense indices (vids) and states.
 
     Raises:
         BudgetError: if a relation has more tuples than the budget.
@@ -154,7 +154,7 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return the vids (dense indices) or codes of all variables, shape (count,), for each argument of a block."""
+    """Return, for each argument of a block, the vids (dense indices) or codes of all variables, shape (count,)."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
     names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
@@ -164,7 +164,7 @@ def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndar
 
 
 def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return the keys or values of all variables as texts, shape (count,), for each argument of a block."""
+    """Return, for each argument of a block, the keys or values of all variables as texts, shape (count,)."""
     texts = {type_name: bound.texts(type_name) for type_name in set(block.argument_types)}
     return [
         texts[type_name][codes]

@@ -43,39 +43,39 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
             yield token.start, kinds.get(token.start, _KINDS.get(token.kind, t.Text)), token.text
 
 
-def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
-    """Yield the types of names, numbers and operators by their offsets."""
-    for k, token in enumerate(head.tokens):
+def _token_kinds(declaration: DeclarationTokens) -> Iterator[tuple[int, Any]]:
+    """Yield the offset and the type of each name, number and operator."""
+    for k, token in enumerate(declaration.tokens):
         if token.kind == "name":
-            yield token.start, _name_kind(head, k)
+            yield token.start, _name_kind(declaration, k)
         elif token.kind == "number":
             yield token.start, t.Number.Integer if token.text.isdigit() else t.Number.Float
         elif token.kind == "operator":
             yield token.start, t.Punctuation if token.text in _PUNCTUATION else t.Operator
 
 
-def _name_kind(head: DeclarationTokens, k: int) -> Any:
-    """Return the type of a name from its position, because a keyword may also name an attribute or a value."""
-    text, before, after = head.texts[k], head.text_at(k - 1), head.text_at(k + 1)
+def _name_kind(declaration: DeclarationTokens, k: int) -> Any:
+    """Return the type of the name at index k from its context, because an attribute may have the name of a keyword."""
+    text, before, after = declaration.texts[k], declaration.text_at(k - 1), declaration.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute
-    if k == head.name_index:
-        return t.Name.Function if head.keyword in WEIGHTED_DECLARATIONS else t.Name.Class
-    if k == 0 or (k == 1 and head.texts[:2] == ("predict", "relation")):
-        return t.Keyword.Declaration if head.keyword else t.Name
-    if k in head.attributes:
+    if k == declaration.name_index:
+        return t.Name.Function if declaration.keyword in WEIGHTED_DECLARATIONS else t.Name.Class
+    if k == 0 or (k == 1 and declaration.texts[:2] == ("predict", "relation")):
+        return t.Keyword.Declaration if declaration.keyword else t.Name
+    if k in declaration.attributes:
         return t.Name.Attribute
-    if head.keyword == "domain":
+    if declaration.keyword == "domain":
         return t.Keyword if text == "open" and before == "=" else t.Name.Constant
-    is_type = before in (":", "of") and head.keyword != "rule"
+    is_type = before in (":", "of") and declaration.keyword != "rule"
     if is_type and text != "bag":
         return t.Keyword.Type if text in SCALARS else t.Name.Class
-    if k < head.body_index and head.keyword != "rule":
+    if k < declaration.body_index and declaration.keyword != "rule":
         return t.Name.Variable
-    return _clause_name_kind(text, before, after, head)
+    return _clause_name_kind(text, before, after, declaration)
 
 
-def _clause_name_kind(text: str, before: str, after: str, head: DeclarationTokens) -> Any:
+def _clause_name_kind(text: str, before: str, after: str, declaration: DeclarationTokens) -> Any:
     if (text in FUNCTIONS and after == "(") or (text in AGGREGATES and after == "{"):
         return t.Name.Builtin
     if text in ("true", "false"):
@@ -88,7 +88,7 @@ def _clause_name_kind(text: str, before: str, after: str, head: DeclarationToken
         return t.Name.Class
     if before == "weights":
         return t.Name.Function
-    is_value = before in COMPARISONS and after != "." and text not in head.parameters
+    is_value = before in COMPARISONS and after != "." and text not in declaration.parameters
     return t.Name.Constant if is_value else t.Name.Variable
 
 

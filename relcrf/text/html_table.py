@@ -10,7 +10,7 @@ def html_table(columns: Sequence[object], rows: Iterable[Sequence[object]], capt
     """Return an HTML table.
 
     Args:
-        columns: The headers of the columns; no header row if all are empty.
+        columns: The headers of the columns. If all headers are empty, the table has no header row.
         caption: The caption of the table.
     """
 

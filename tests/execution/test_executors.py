@@ -237,7 +237,7 @@ def test_spark_executors_mostly_keep_their_shards(spark, shards):
         executor = SparkExecutor(spark)
         first = executor.map(process, shards)
     with executor:
-        storage, number = spark.sparkContext._jsc.sc().getRDDStorageInfo, executor._runs.id()
+        storage, number = spark.sparkContext._jsc.sc().getRDDStorageInfo, executor._cached_ranges.id()
         while [one.numCachedPartitions() for one in storage() if one.id() == number] != [2]:
             time.sleep(0.05)  # Spark learns the locations of the partitions with a delay
         assert sum(executor.map(process, shards) == first for _ in range(9)) >= 7  # by chance, in 1 of 10 runs

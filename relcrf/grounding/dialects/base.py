@@ -1,4 +1,4 @@
-"""Rendering of plans as SELECT statements by SQLGlot, from an allow-list of nodes; every column has an alias."""
+"""Rendering of plans as SELECT statements by SQLGlot. The set of node types is closed, and every column name is qualified."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "
 """SQLGlot name of each output type."""
 
 CallWriter = Callable[..., exp.Expr]
-"""Function that returns the SQL expression of a call, given those of the arguments."""
+"""Function that returns the SQL expression of a function call, given the SQL expressions of the arguments."""
 
 _COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
 _INT64_LIMIT = 2**63
-"""Limit from which integers are rendered as doubles, because not every engine has wider integers."""
+"""Smallest absolute value of integers that are rendered as doubles; some engines have no integers beyond 64 bits."""
 
 
 class AbstractDialect(ABC):
@@ -30,7 +30,7 @@ class AbstractDialect(ABC):
     Attributes:
         name: name of the engine, for messages.
         sqlglot_dialect: SQLGlot name of the dialect.
-        functions: writer of each function of the modelling language. Outside its domain a function is null, never an error.
+        functions: writer of each function of the modelling language; the SQL returns null outside the function's domain.
         unsupported: functions without an equivalent in the engine.
     """
 
@@ -48,7 +48,7 @@ class AbstractDialect(ABC):
         return select.sql(dialect=self.sqlglot_dialect, copy=False)
 
     def rows_query(self, plan: p.Plan) -> str:
-        """Return SQL of all outputs of all bindings without nulls: missing evidence is -1, a missing feature is 0."""
+        """Return SQL that selects all outputs of all bindings; a null is replaced by -1 in evidence, by 0 in features."""
         builder = self.select_builder(plan)
         values = [
             _fill_missing(name, exp.cast(builder.term(term), TYPES[kind])).as_(name, quoted=True)
@@ -74,7 +74,7 @@ class AbstractDialect(ABC):
         return self.functions[name](*arguments)
 
     def string_literal(self, value: str) -> exp.Expr:
-        """Return a string literal; strings compare by code points."""
+        """Return a string literal; strings are compared by code points."""
         return exp.Literal.string(value)
 
     @abstractmethod
@@ -82,15 +82,15 @@ class AbstractDialect(ABC):
         """Return a component of a vector; indices start at 0."""
 
     def tuple_value(self, terms: list[exp.Expr]) -> exp.Expr:
-        """Return several terms as one value for COUNT(DISTINCT ...)."""
+        """Return an expression that combines several terms into one value, for COUNT(DISTINCT ...)."""
         return call("row", *terms)
 
     def sum_column(self, value: exp.Expr) -> exp.Expr:
-        """Return the sum of a column; null without values."""
+        """Return the sum of a column; it is null if there are no values."""
         return exp.Sum(this=value)
 
     def mean_column(self, value: exp.Expr) -> exp.Expr:
-        """Return the mean of a column; null without values."""
+        """Return the mean of a column; it is null if there are no values."""
         return exp.Avg(this=value)
 
 
@@ -107,7 +107,7 @@ class SelectBuilder:
     sources: tuple[exp.Expr, ...] = field(default=())
 
     def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
-        """Return SELECT columns FROM scans WHERE conditions; joins are equalities of columns in WHERE."""
+        """Return `SELECT columns FROM scans WHERE conditions`; the equalities of joins are conditions in WHERE."""
         conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for a, b in self.plan.equalities]
         conditions += [self.condition(f) for f in self.plan.filters]
         select = exp.select(*columns)
@@ -120,7 +120,7 @@ class SelectBuilder:
         return [column(c).as_(f"b{k}", quoted=True) for k, (_, c) in enumerate(self.plan.bindings)]
 
     def condition(self, node: p.Condition) -> exp.Expr:
-        """Return a condition; the operand of `not` is made two-valued, because a condition on nulls is false, not unknown."""
+        """Return the SQL of a condition. Conditions on nulls are false in plans, so `not` treats unknown as false."""
         match node:
             case p.Compare(operator, left, right):
                 return _COMPARISONS[operator](this=self.term(left), expression=self.term(right))
@@ -143,7 +143,7 @@ class SelectBuilder:
         return exp.Coalesce(this=exp.Paren(this=self.condition(node)), expressions=[exp.false()])
 
     def term(self, node: p.Term) -> exp.Expr:
-        """Return a term."""
+        """Return the SQL of a term."""
         match node:
             case p.Column():
                 return column(node)
@@ -172,13 +172,13 @@ class SelectBuilder:
         return exp.Exists(this=self.dialect.select_builder(plan).select([exp.Literal.number(1).as_("one")]))
 
     def lookup(self, node: p.Lookup) -> exp.Expr:
-        """Return a subquery for a column of the row of another table with a given key."""
+        """Return a subquery that reads one column of another table, in the row with a given key."""
         has_key = exp.EQ(this=exp.column(node.key_column, table="lookup", quoted=True), expression=self.term(node.key))
         source = table(p.Scan(node.table, "lookup"))
         return exp.select(exp.column(node.column, table="lookup", quoted=True)).from_(source).where(has_key).subquery()
 
     def aggregate_subquery(self, node: p.AggregateTerm) -> exp.Expr:
-        """Return a subquery for an aggregate over a subplan; null without rows."""
+        """Return a subquery for an aggregate over a subplan; its value is null if the subplan has no rows."""
         subplan_builder = self.dialect.select_builder(node.plan)
         return subplan_builder.select([subplan_builder.aggregate_column(node)]).subquery()
 
@@ -203,7 +203,7 @@ class SelectBuilder:
 
 
 def _fill_missing(output: str, value: exp.Expr) -> exp.Expr:
-    """Replace nulls of evidence and features; scopes and keys are never null."""
+    """Replace nulls in outputs of evidence (`e0`, ...) and features (`f0`, ...); all other outputs are never null."""
     fill = {"e": number_literal(-1), "f": number_literal(0)}.get(output[0])
     return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
 
@@ -229,7 +229,7 @@ def is_not_null(value: exp.Expr) -> exp.Expr:
 
 
 def number_literal(value: int | float) -> exp.Expr:
-    """Return a number: a 64-bit integer, or otherwise a double, because some engines read a plain `0.5` as a decimal."""
+    """Return a number as a 64-bit integer or a cast to double, because some engines read a plain `0.5` as a decimal."""
     literal: exp.Expr = exp.Literal.number(repr(abs(value)))
     if value < 0:
         literal = exp.Paren(this=exp.Neg(this=literal))

@@ -23,8 +23,8 @@ from relcrf.grounding.plan import AggregateTerm, Column, Plan, substitute_column
 class DuckDbDialect(AbstractDialect):
     """The DuckDB dialect.
 
-    Aggregates with several outer keys are grouped joins, because DuckDB orders the joins of a correlated subquery without
-    regard to the keys.
+    An aggregate that refers to several columns of the outer plan is rendered as a grouped join, because DuckDB orders the
+    joins of a correlated subquery without regard to these columns.
     """
 
     name = "duckdb"
@@ -49,12 +49,12 @@ class DuckDbDialect(AbstractDialect):
 
 
 def _order_ascending(value: exp.Expr) -> exp.Expr:
-    """Return a column in ascending order, so that floating-point sums do not depend on the order of rows and threads."""
+    """Return an aggregated column with ORDER BY, so that floating-point sums do not depend on the order of rows."""
     return exp.Order(this=value, expressions=[exp.Ordered(this=value.copy())])
 
 
 class _GroupingSelectBuilder(SelectBuilder):
-    """A builder that computes aggregates with several outer keys by grouped joins."""
+    """A builder that renders aggregates over several columns of the outer plan as grouped joins."""
 
     def aggregate_subquery(self, node: AggregateTerm) -> exp.Expr:
         if node.outer_plan is None:
@@ -89,7 +89,7 @@ def _call(name: str, *arguments: exp.Expr) -> exp.Expr:
 
 
 def _is_ascii(*texts: exp.Expr) -> exp.Expr:
-    """Return the condition that all letters of some texts are single bytes."""
+    """Return the condition that every letter of some texts is a single byte."""
     return exp.and_(*(exp.EQ(this=_call("strlen", t), expression=_call("length", t)) for t in texts))
 
 
@@ -100,7 +100,7 @@ def _distinct_letters(*texts: exp.Expr) -> exp.Expr:
 
 
 def _letterwise_function(name: str) -> CallWriter:
-    """Return a writer that applies a bytewise function to letters: unless all are ASCII, each letter is mapped to one byte."""
+    """Return a writer that applies a bytewise function to letters; in non-ASCII texts, letters are mapped to bytes."""
     alphabet = exp.Literal.string("".join(map(chr, range(1, MAX_LETTERS + 1))))
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
@@ -113,9 +113,9 @@ def _letterwise_function(name: str) -> CallWriter:
 
 
 def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-    """Return the Jaccard similarity of letters, 0 if a text is empty.
+    """Return the Jaccard similarity of the sets of letters in two texts; 0 if a text is empty.
 
-    The function of DuckDB, which fails on empty texts and compares bytes, is used for ASCII texts only.
+    DuckDB's function is used only for nonempty ASCII texts, because it fails on empty texts and compares bytes.
     """
     is_any_empty = exp.or_(*(exp.EQ(this=_call("length", t), expression=number_literal(0)) for t in (a, b)))
     is_known = exp.Not(this=exp.Is(this=exp.DPipe(this=a.copy(), expression=b.copy()), expression=exp.Null()))

@@ -10,8 +10,8 @@ MAX_PREFIX = 1_000_000_000
 """Limit of the length of a `prefix`, longer than any text and within the integer range of every engine."""
 
 MAX_LETTERS = 127
-"""Maximum number of distinct letters in two texts for `levenshtein` and `jaro_winkler`, unless both are ASCII: DuckDB compares
-bytes, so each distinct letter is mapped to one byte. The result is null beyond the limit."""
+"""Maximum number of distinct letters in two non-ASCII texts for `levenshtein` and `jaro_winkler`. DuckDB compares bytes,
+so each distinct letter of such texts is mapped to one byte. Above the limit, the result is null."""
 
 
 def engine_function(name: str) -> CallWriter:
@@ -20,7 +20,7 @@ def engine_function(name: str) -> CallWriter:
 
 
 def numeric_function(name: str) -> CallWriter:
-    """Return a writer of calls of an engine function on numbers as doubles."""
+    """Return a writer of calls of an engine function whose arguments are cast to doubles."""
     return lambda *arguments: call(name, *map(as_double, arguments))
 
 
@@ -30,12 +30,12 @@ def binary_operator(kind: type[exp.Binary]) -> CallWriter:
 
 
 def case_when(*branches: tuple[exp.Expr, exp.Expr], default: exp.Expr | None = None) -> exp.Expr:
-    """Return CASE WHEN ... THEN ... END for pairs of condition and value; without a default, null if no condition is true."""
+    """Return CASE WHEN ... THEN ... END for pairs (condition, value); if no condition is true, return the default or null."""
     return exp.Case(ifs=[exp.If(this=condition, true=value) for condition, value in branches], default=default)
 
 
 def divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """Return a quotient; null if the divisor is 0."""
+    """Return a quotient; it is null if the divisor is 0."""
     nonzero = exp.NEQ(this=as_double(right), expression=number_literal(0))
     return case_when((nonzero, exp.Paren(this=exp.Div(this=as_double(left), expression=as_double(right.copy())))))
 
@@ -56,7 +56,7 @@ def clamp_count(value: exp.Expr) -> exp.Expr:
 
 
 def _guarded_function(name: str, comparison: type[exp.Binary]) -> CallWriter:
-    """Return a writer of an engine function of one number; null unless its comparison with 0 is true."""
+    """Return a writer of an engine function of one number; its SQL is null unless the number passes a comparison with 0."""
     return lambda value: case_when(
         (comparison(this=as_double(value), expression=number_literal(0)), call(name, as_double(value.copy())))
     )
@@ -69,7 +69,7 @@ def _log1p(value: exp.Expr) -> exp.Expr:
 
 
 def _extremum(kind: type[exp.Binary]) -> CallWriter:
-    """Return a writer of the minimum or maximum of two numbers; null if either is null (LEAST of SQL ignores nulls)."""
+    """Return a writer of the minimum or maximum of two numbers; unlike LEAST in SQL, it is null if either number is null."""
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
         first_wins = kind(this=as_double(a), expression=as_double(b))

@@ -16,37 +16,37 @@ from relcrf.grounding.dialects.functions import (
 _CHECKED_OPERATOR = """
 CREATE FUNCTION pg_temp.wide_{name}(a float8, b float8) RETURNS float8 LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN
     RETURN a {operator} b;
-EXCEPTION WHEN numeric_value_out_of_range THEN RETURN {beyond};
+EXCEPTION WHEN numeric_value_out_of_range THEN RETURN {out_of_range_value};
 END $$"""
 _FAST_OPERATOR = """
 CREATE FUNCTION pg_temp.{name}(a float8, b float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
-$$ SELECT CASE WHEN {inside} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) END $$"""
+$$ SELECT CASE WHEN {safe_range} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) END $$"""
 
 
-def _overflow_safe_operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
-    """Return definitions of an operator that returns infinity or 0 instead of an overflow or underflow error."""
-    wide = _CHECKED_OPERATOR.format(name=name, operator=operator, beyond=beyond)
-    return wide, _FAST_OPERATOR.format(name=name, operator=operator, inside=inside)
+def _overflow_safe_operator(name: str, operator: str, safe_range: str, out_of_range_value: str) -> tuple[str, str]:
+    """Return SQL definitions of an operator that returns infinity or 0 instead of an overflow or underflow error."""
+    wide = _CHECKED_OPERATOR.format(name=name, operator=operator, out_of_range_value=out_of_range_value)
+    return wide, _FAST_OPERATOR.format(name=name, operator=operator, safe_range=safe_range)
 
 
-_HALF = "abs(a) < 8e307 AND abs(b) < 8e307"
-_ROOT = "abs({0}) BETWEEN 1e-150 AND 1e150"
-_INFINITE = "'Infinity'::float8 * sign(a) * sign(b)"
+_SAFE_FOR_SUM = "abs(a) < 8e307 AND abs(b) < 8e307"
+_SAFE_FOR_PRODUCT = "abs({0}) BETWEEN 1e-150 AND 1e150"
+_SIGNED_INFINITY = "'Infinity'::float8 * sign(a) * sign(b)"
 
 SESSION_FUNCTIONS: tuple[str, ...] = (
-    *_overflow_safe_operator("plus", "+", _HALF, "'Infinity'::float8 * sign(a)"),
-    *_overflow_safe_operator("minus", "-", _HALF, "'Infinity'::float8 * sign(a)"),
+    *_overflow_safe_operator("plus", "+", _SAFE_FOR_SUM, "'Infinity'::float8 * sign(a)"),
+    *_overflow_safe_operator("minus", "-", _SAFE_FOR_SUM, "'Infinity'::float8 * sign(a)"),
     *_overflow_safe_operator(
         "times",
         "*",
-        f"(a = 0 OR {_ROOT.format('a')}) AND (b = 0 OR {_ROOT.format('b')})",
-        f"CASE WHEN ln(abs(a)) + ln(abs(b)) > 0 THEN {_INFINITE} ELSE 0 END",
+        f"(a = 0 OR {_SAFE_FOR_PRODUCT.format('a')}) AND (b = 0 OR {_SAFE_FOR_PRODUCT.format('b')})",
+        f"CASE WHEN ln(abs(a)) + ln(abs(b)) > 0 THEN {_SIGNED_INFINITY} ELSE 0 END",
     ),
     *_overflow_safe_operator(
         "ratio",
         "/",
-        f"(a = 0 OR {_ROOT.format('a')}) AND {_ROOT.format('b')}",
-        f"CASE WHEN ln(abs(a)) - ln(abs(b)) > 0 THEN {_INFINITE} ELSE 0 END",
+        f"(a = 0 OR {_SAFE_FOR_PRODUCT.format('a')}) AND {_SAFE_FOR_PRODUCT.format('b')}",
+        f"CASE WHEN ln(abs(a)) - ln(abs(b)) > 0 THEN {_SIGNED_INFINITY} ELSE 0 END",
     ),
     """
 CREATE FUNCTION pg_temp.power_of_e(a float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
@@ -63,7 +63,7 @@ CREATE FUNCTION pg_temp.cosine(a float8[], b float8[]) RETURNS float8 LANGUAGE s
     FROM (SELECT pg_temp.dot(a, a) AS aa, pg_temp.dot(b, b) AS bb) AS squares $$""",
     """
 CREATE FUNCTION pg_temp.component(a float8[], k integer) RETURNS float8 LANGUAGE sql IMMUTABLE AS $$ SELECT a[k] $$""",
-    # Letter by letter, because lower() of a whole word maps a final sigma differently.
+    # Convert letter by letter, because lower() of a whole word maps a final sigma differently.
     """
 CREATE FUNCTION pg_temp.lower_letters(a text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE WHEN octet_length(a) = length(a) THEN lower(a COLLATE "C") ELSE (
@@ -99,11 +99,11 @@ BEGIN
     RETURN above[cardinality(other) + 1];
 END $$""",
 )
-"""Statements that define the functions of a session, in order; to be executed before the first plan."""
+"""Statements that define the functions of a session. Execute them in this order before the first plan."""
 
 
 class PostgresDialect(AbstractDialect):
-    """The PostgreSQL dialect. Texts compare by code points, whatever the locale of the server."""
+    """The PostgreSQL dialect. Texts are compared by code points, whatever the locale of the server."""
 
     name = "postgres"
     sqlglot_dialect = "postgres"
@@ -118,7 +118,7 @@ class PostgresDialect(AbstractDialect):
         return call("pg_temp.component", vector, number_literal(index + 1))
 
     def mean_column(self, value: exp.Expr) -> exp.Expr:
-        """Return SUM / COUNT instead of AVG, which also computes squares and overflows for large values."""
+        """Return SUM / COUNT instead of AVG, because AVG also computes squares, which overflow for large values."""
         counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number_literal(0))
         return exp.Div(this=exp.Sum(this=value), expression=as_double(counted))
 

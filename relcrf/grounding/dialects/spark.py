@@ -32,7 +32,7 @@ from relcrf.model.nodes import walk
 
 
 class SparkDialect(AbstractDialect):
-    """The Spark dialect. A subplan is evaluated once for all combinations of its outer columns, and joined."""
+    """The Spark dialect. A subplan is evaluated once for all values of the outer columns and joined to the outer plan."""
 
     name = "spark"
     sqlglot_dialect = "spark"
@@ -52,8 +52,8 @@ class SparkDialect(AbstractDialect):
 class _JoiningSelectBuilder(SelectBuilder):
     """A builder that turns subplans into left joins with at most one row for each row of the outer plan.
 
-    The keys of a subplan are the outer columns that it refers to. It is evaluated on the distinct keys of the outer rows, so
-    that its joins are not correlated.
+    The *keys* of a subplan are the columns of the outer plan to which the subplan refers. The subplan is evaluated once for
+    all distinct key values of the outer rows, so that its joins are not correlated.
 
     Args:
         depth: nesting depth of the subplan, which makes aliases unique.
@@ -85,7 +85,7 @@ class _JoiningSelectBuilder(SelectBuilder):
         return self._joined_column(node)
 
     def _joined_column(self, node: Exists | AggregateTerm | Lookup) -> exp.Expr:
-        """Return the column that replaces a node; join its subplan or lookup once."""
+        """Return the column that replaces a node; join the node's subplan or lookup if it is not yet joined."""
         if node not in self._joined_columns:
             alias = f"joined{self.depth}_{len(self._joined_columns)}"
             self._joined_columns[node] = column(Column(alias, "result"))
@@ -103,7 +103,7 @@ class _JoiningSelectBuilder(SelectBuilder):
         return select.subquery(exp.to_identifier(alias, quoted=True)), on
 
     def _join_plan(self, node: Exists | AggregateTerm, alias: str) -> tuple[exp.Expr, exp.Expr]:
-        """Return a subquery of the keys for which a subplan has rows, or of its aggregate by key, and the join condition."""
+        """Return the subquery for a subplan (the keys with rows, or the aggregate of each key) and the join condition."""
         keys = sorted(find_outer_columns(node), key=lambda c: (c.alias, c.name))
         names = [f"k{k}" for k in range(len(keys))]
         keys_alias = f"keys{self.depth}_{alias}"
@@ -130,7 +130,7 @@ class _JoiningSelectBuilder(SelectBuilder):
         ) if equal_keys else exp.true()
 
     def _select_distinct_keys(self, keys: Sequence[Column], names: Sequence[str]) -> exp.Select:
-        """Return a SELECT of the combinations of some columns in the rows of this plan, or a superset of them."""
+        """Return a SELECT of the distinct combinations of some columns in a superset of the rows of this plan."""
         simple_filters = tuple(
             f for f in self.plan.filters if not any(isinstance(n, Exists | AggregateTerm | Lookup) for n in walk(f))
         )
@@ -139,7 +139,7 @@ class _JoiningSelectBuilder(SelectBuilder):
 
 
 def _sql_function(pattern: str) -> CallWriter:
-    """Return a writer that inserts arguments for `{0}`, `{1}` into a SQL text; SQL functions of Spark cannot be nested."""
+    """Return a writer that inserts arguments at `{0}` and `{1}` in a SQL text; functions in Spark SQL cannot be nested."""
     return lambda *arguments: exp.Var(
         this=f"({pattern.format(*(a.sql(dialect=SparkDialect.sqlglot_dialect) for a in arguments))})"
     )
@@ -161,7 +161,7 @@ SparkDialect.functions = COMMON_FUNCTIONS | {
         f"THEN least(1D, greatest(-1D, {_DOT} / sqrt({_SQUARES[0]} * {_SQUARES[1]}))) "
         f"WHEN {_DOT} IS NOT NULL THEN 0D END"
     ),
-    # Letter by letter, because lower() of a whole word maps a final sigma differently.
+    # Convert letter by letter, because lower() of a whole word maps a final sigma differently.
     "lower": _sql_function("array_join(transform(split(replace({0}, 'İ', 'i'), ''), letter -> lower(letter)), '')"),
     "prefix": lambda text, n: _PREFIX(text, clamp_count(n)),
     "starts_with": engine_function("startswith"),

@@ -24,7 +24,7 @@ def output_dtypes(plan: Plan) -> dict[str, type]:
 
 
 class AbstractEngine(ABC):
-    """An engine that runs relational plans on the coded tables of a model. All engines return the same rows."""
+    """An engine that runs plans on coded tables (entities and values as integers). All engines return the same rows."""
 
     name: ClassVar[str]
 
@@ -32,9 +32,9 @@ class AbstractEngine(ABC):
     def rows(self, plan: Plan) -> Iterator[Batch]:
         """Yield all outputs of all bindings in non-empty batches of about 100,000 rows, in any order.
 
-        Outputs of type `integer` are int32, `bigint` int64, `double` float64 and `text` object. For a missing value, evidence
-        (`e0`, `e1`, ...) is -1 and features (`f0`, ..., of gates `fg0`, ...) are 0.0; scopes and keys are never missing. The
-        arrays are read-only, and later batches do not overwrite them.
+        The dtypes of the outputs are in `DTYPES`. Missing evidence (outputs `e0`, `e1`, ...) is -1, and a missing feature
+        (outputs `f0`, ..., for gates `fg0`, ...) is 0.0; scopes and keys are never missing. The arrays are read-only, and
+        later batches do not overwrite them.
 
         Raises:
             UsageError: if the engine has no equivalent of a function in the plan.
@@ -45,7 +45,7 @@ class AbstractEngine(ABC):
 
 
 def engine_error(engine: str, error: Exception, hint: str) -> DataError:
-    """Return the error for a failure of the system behind an engine, with the first lines of its message as notes."""
+    """Return an error for a failure of an engine's database or cluster; the notes are the first lines of the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     notes = tuple(lines[:3]) or (type(error).__name__,)
     return DataError(Diagnostic("E371", f"the engine '{engine}' failed", hint=hint, notes=notes))

@@ -1,4 +1,4 @@
-"""Choice of the grounding engine, by name or by a factory that opens an engine on the tables of a model."""
+"""Choice of the grounding engine: factories that open an engine on the tables of a model, selected by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def duckdb() -> EngineFactory:
 
 
 def postgres(url: str) -> EngineFactory:
-    """Return a factory of engines on a PostgreSQL server, `postgresql://user@host/database`.
+    """Return a factory of engines on the PostgreSQL server with a URL such as `postgresql://user@host/database`.
 
     The server stores the coded tables while the engine is open.
     """
@@ -33,7 +33,7 @@ def postgres(url: str) -> EngineFactory:
 
 
 def spark(master: str = "local[*]") -> EngineFactory:
-    """Return a factory of engines on a Spark master, which is started if necessary and keeps running.
+    """Return a factory of engines on a Spark master. The master is started if necessary and keeps running.
 
     Tables and rows are exchanged through a temporary folder. If the master is on another machine, all workers must have
     access to that folder under the same path: set `TMPDIR` to a shared folder.

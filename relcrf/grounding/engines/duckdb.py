@@ -1,4 +1,4 @@
-"""DuckDB engines: one streams results in Arrow format without copying, one reuses parsed statements for small results."""
+"""Two DuckDB engines: one streams results in Arrow format without copying, the other reuses parsed statements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Statements: TypeAlias = dict[Plan, duckdb.Statement]
 
 
 class DuckDbEngine(AbstractEngine):
-    """An engine that runs plans in the database of the tables.
+    """An engine that runs plans in the DuckDB database that stores the coded tables.
 
     Args:
-        cursor: function that opens a separate connection to the coded tables; an unfinished result blocks its connection.
+        cursor: function that opens a separate connection to the coded tables; an unread result blocks its connection.
     """
 
     name = "duckdb"
@@ -34,10 +34,10 @@ class DuckDbEngine(AbstractEngine):
 
 
 class StatementEngine(AbstractEngine):
-    """An engine that reuses parsed statements; for results of a few rows it takes half the time of streaming.
+    """An engine that reuses parsed statements. For results of a few rows, this takes half the time of streaming.
 
     Args:
-        statements: cache of the statements of one model; missing ones are added.
+        statements: cache of the statements of one model; missing statements are added.
     """
 
     name = "duckdb"

@@ -35,17 +35,17 @@ _OUTPUT_TYPES = {"integer": "int4", "bigint": "int8", "double": "float8", "text"
 
 
 class PostgresEngine(AbstractEngine):
-    """An engine that runs plans on a server, in temporary tables that vanish with the session even if this process dies.
+    """An engine that runs plans on a PostgreSQL server. Its tables are temporary: they vanish even if this process dies.
 
-    Each coded table is copied when the first plan reads it. Only one plan at a time can be read.
+    Each coded table is copied to the server when the first plan reads the table. Only one plan can run at a time.
 
     Args:
         connection_string: a URL, `postgresql://user@host/database`, or another connection string of libpq.
         cursor: function that opens a separate connection to the coded tables.
 
     Raises:
-        UsageError: if the driver is missing.
-        DataError: if the server cannot be reached, or its encoding is not UTF-8.
+        UsageError: if the package psycopg is missing.
+        DataError: if the server cannot be reached, or the encoding of the database is not UTF-8.
     """
 
     name = "postgres"
@@ -91,7 +91,7 @@ class PostgresEngine(AbstractEngine):
         self._connection.close()
 
     def _copy_table(self, table: str) -> RenamedTable:
-        """Copy a coded table to a temporary table on the server, with an index on each column of vids or codes."""
+        """Copy a coded table to a temporary table on the server, with an index on each integer column."""
         with self._cursor() as connection:
             renamed = make_renamed_table(connection, table, len(self._tables))
         columns = zip(renamed.columns.values(), renamed.types, strict=True)
@@ -127,7 +127,7 @@ def _postgres_type(kind: str) -> str:
 
 
 def _csv_cell_sql(column: str, kind: str) -> str:
-    """Return DuckDB SQL that formats a cell as CSV: empty for null, with texts always quoted."""
+    """Return DuckDB SQL that formats a table cell as CSV; a null is an empty cell, and texts are always quoted."""
     name = quoted(column)
     if kind == "VARCHAR":
         name = f"""'"' || replace({name}, '"', '""') || '"'"""
@@ -137,7 +137,7 @@ def _csv_cell_sql(column: str, kind: str) -> str:
 
 
 def _read_fixed_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
-    """Yield batches of a binary COPY with rows of equal width: the number of fields, then each field after its length."""
+    """Yield batches of a binary COPY in which each row is the number of fields, then the length and value of each field."""
     fields = [
         (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
     ]

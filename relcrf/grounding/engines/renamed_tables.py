@@ -15,11 +15,12 @@ from relcrf.model.nodes import map_children, walk
 
 @dataclass(frozen=True)
 class RenamedTable:
-    """A coded table with new names for itself and its columns.
+    """The new names of a coded table and of its columns.
 
     Args:
-        columns: new names by old names, in order.
-        types: DuckDB types of the columns, in the same order.
+        name: new name of the table.
+        columns: new names of the columns, by old name.
+        types: DuckDB types of the columns, in the order of `columns`.
     """
 
     name: str
@@ -40,13 +41,13 @@ def find_tables(plan: Plan) -> list[str]:
 
 
 def rename_plan_tables(plan: Plan, tables: Mapping[str, RenamedTable]) -> Plan:
-    """Return a plan with tables and columns renamed. Aggregates become correlated subqueries, without an outer plan."""
+    """Return a plan with renamed tables and columns. Aggregates lose `outer_plan` and so become correlated subqueries."""
     renamed_plan: Plan = _rename_node(plan, tables, {})
     return renamed_plan
 
 
 def _rename_node(node: Any, tables: Mapping[str, RenamedTable], scans: Mapping[str, RenamedTable]) -> Any:
-    """Rename tables and columns in a node; `scans` has the table of each alias in this plan and the outer plans."""
+    """Rename tables and columns in a node; `scans` maps each alias in this plan and the outer plans to a table."""
     match node:
         case Column(alias, name):
             return Column(alias, scans[alias].columns[name])

@@ -1,4 +1,4 @@
-"""The Spark engine. Tables and rows are exchanged as Parquet files, so that the driver holds neither in memory."""
+"""The Spark engine. Tables and rows are exchanged as Parquet files, so that neither must fit in the driver's memory."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class SparkEngine(AbstractEngine):
-    """An engine that runs plans on a Spark cluster. Each coded table is exported when the first plan reads it.
+    """An engine that runs plans on a Spark cluster. Each coded table is exported when the first plan reads the table.
 
     Args:
         session: pyspark session; the views and settings of the engine are in a separate session of the same application.
-        cursor: function that opens a separate connection to the coded tables. The engine exchanges files with the workers in
-            a folder to which this connection and, under the same path, the workers must have access; `close` removes it.
+        cursor: function that opens a separate connection to the coded tables. Files are exchanged in a folder, which the
+            connection and all workers must be able to access under the same path; `close` removes the folder.
     """
 
     name = "spark"
@@ -84,7 +84,7 @@ class SparkEngine(AbstractEngine):
 
 
 def _exchange_folder(cursor: Callable[[], duckdb.DuckDBPyConnection]) -> Path:
-    """Create a folder that DuckDB may write to: anywhere, or inside the allowed folder if the store restricts access."""
+    """Create the exchange folder; if the store restricts DuckDB's access to files, inside the allowed folder."""
     with cursor() as connection:
         setting = connection.execute("SELECT current_setting('allowed_directories')").fetchone()
     assert setting is not None
@@ -94,7 +94,7 @@ def _exchange_folder(cursor: Callable[[], duckdb.DuckDBPyConnection]) -> Path:
 def _uri(path: Path) -> str:
     """Return the URI that Hadoop reads as this path.
 
-    Hadoop percent-encodes paths itself; it would encode each `%` of `Path.as_uri` a second time.
+    Hadoop percent-encodes paths itself and would encode each `%` in the result of `Path.as_uri` a second time.
     """
     return f"file://{path}"
 
@@ -108,5 +108,5 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        hint = "check the logs of the Spark workers, and whether they can access the exchange folder; or use the engine 'duckdb'"
+        hint = "check the logs of the Spark workers; let all workers access the exchange folder; or use the engine 'duckdb'"
         raise engine_error("spark", error, hint) from None

@@ -1,4 +1,4 @@
-"""A small table of results that converts to pandas, Polars and Arrow and writes files."""
+"""A small table of results, with conversion to pandas, Polars and Arrow tables and to files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COPY_OPTIONS = {
     ".jsonl": "FORMAT json",
     ".parquet": "FORMAT parquet",
 }
-"""DuckDB's COPY options for the formats that it writes itself."""
+"""DuckDB's COPY options, by suffix, for the formats that DuckDB writes."""
 
 _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Create the folder of a file for `Frame.write`; raise an error before any work is done if the path cannot be written.
+    """Create the folder of a file for `Frame.write`, or raise the errors that can be found before any work is done.
 
     Raises:
-        UsageError: The suffix is unknown, the path is a folder or not UTF-8 text, or Arrow's package is not installed.
+        UsageError: The suffix is unknown, the path is a folder or not UTF-8, or pyarrow is needed but not installed.
     """
     if not is_utf8(str(path)):
         raise UsageError(Diagnostic("E312", f"'{path}' is not UTF-8 text", hint="choose another name"))
@@ -44,7 +44,7 @@ def require_writable(path: Path) -> None:
 
 
 NOTEBOOK_ROWS = 20
-"""Maximum number of rows that a notebook shows; `rows()` returns all of them."""
+"""Maximum number of rows that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +74,7 @@ class Frame:
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
     def take_rows(self, rows: np.ndarray) -> Frame:
-        """Return the rows at the given indices, in that order."""
+        """Return a frame of the rows with the given indices, in the order of the indices."""
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
     def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:

@@ -23,17 +23,17 @@ from relcrf.model.spec import (
 from relcrf.model.typing import NameScope
 
 _CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
-"""Codes of diagnostics that are reported once per model if their messages are equal; for `E104`, once per declaration."""
+"""Diagnostics with one of these codes and equal messages are reported once per model (`E104`: once per declaration)."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111"})
-"""Codes of type errors, which are reported once per attribute."""
+"""Codes of type errors; equal errors are reported once per attribute."""
 
 
 def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
     """Return all errors and warnings of a specification, in the order of the text.
 
     Args:
-        syntax_errors: diagnostics of the parser. Errors that may be consequences of these are omitted.
+        syntax_errors: diagnostics of the parser. An error that may be a consequence of a syntax error is omitted.
     """
     syntax_errors = list(syntax_errors)
     diagnostics = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
@@ -47,7 +47,7 @@ def require_valid(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> 
         syntax_errors: diagnostics of the parser.
 
     Raises:
-        ModelError: with all errors of the parser and of the checker.
+        ModelError: if there are errors; it contains all errors of the parser and of the checker.
     """
     syntax_errors = list(syntax_errors)
     diagnostics = check(spec, syntax_errors)
@@ -64,10 +64,10 @@ def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
 
 
 def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
-    """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the others.
+    """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the repetitions.
 
-    Diagnostics of `codes` are repetitions if their messages are equal. Type errors are repetitions if they concern the same
-    attribute: an error about `a.size` is not reported again for `b.size`.
+    Diagnostics with one of `codes` are repetitions if their messages are equal. Type errors are repetitions if their
+    messages and attributes are equal: an error about `a.size` is not reported again for `b.size`.
     """
     unique: list[Diagnostic] = []
     first_index: dict[str, int] = {}

@@ -29,9 +29,9 @@ def has_broken_condition(scope: NameScope) -> bool:
 
 
 def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
-    """Return the type of an expression, or None and its errors.
+    """Return the type of an expression and no errors, or None and the errors in the expression.
 
-    If the expression refers to a declaration that has errors, the result is None without errors.
+    If the expression refers to a declaration that has errors, return None and no errors.
     """
     inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
     problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
@@ -44,7 +44,7 @@ def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType 
 
 
 def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
-    """Return True if an expression refers to a declaration that has errors, which are reported there."""
+    """Return True if an expression refers to a declaration that has errors; they are reported at the declaration."""
     for node_scope, node in scope.walk(expression):
         attribute = None
         if isinstance(node, e.Attribute):
@@ -76,7 +76,7 @@ def _is_invalid_atom(spec: s.ModelSpec, atom: e.Atom) -> bool:
 
 
 def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
-    """Return the names in atoms whose relation is unknown or has another number of parameters."""
+    """Return the names in atoms that have an unknown relation or the wrong number of arguments."""
     names: set[str] = set()
     for node in walk(scope.where) if scope.where is not None else ():
         if isinstance(node, e.Atom) and _is_invalid_atom(scope.spec, node):
@@ -108,7 +108,7 @@ def _check_evidence_only(scope: NameScope, expression: e.Expression, subject: st
 def _check_tuple_attributes(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
     """Require that `where` contains the atom `R(a, b)` of every tuple attribute `R(a, b).x`."""
     if _names_in_invalid_atoms(scope):
-        return  # a misspelt atom in `where` may be the required one
+        return  # a misspelt atom in `where` may be the required atom
     for node in _unguarded_attributes(expression, frozenset(_required_atoms(scope.where))):
         message = f"'where' does not require the tuple whose '{node.attribute}' is read"
         yield Diagnostic(
@@ -190,7 +190,7 @@ def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnos
 
 
 def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnostic]:
-    """Validate a formula, which has only random terms, evidence, constants, comparisons and connectives."""
+    """Validate a formula; it may contain only random terms, evidence, constants, comparisons and connectives."""
     evidence = evidence_parts(formula, scope)
     for part in evidence:
         yield from _check_tuple_attributes(scope, part)
@@ -210,13 +210,13 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """Require that both operands of a comparison of states have the same domain, and that a constant is in this domain."""
+    """Require that both operands of a comparison of states have one domain, or that a constant operand is in the domain."""
     left, right = scope.operand_types(node)
     for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
             continue
         if isinstance(scope.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
-            # The states are read from the data; their order may therefore differ between training and prediction.
+            # The states of an open domain are read from the data; the order may differ between training and prediction.
             message = f"the states of the open domain {kind.domain} have no order for '{node.operator}'"
             yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
             return
@@ -339,7 +339,7 @@ def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> I
 
 
 def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
-    """Yield the direct sub-expressions whose type does not depend on the context, i.e. all except constants."""
+    """Yield the direct sub-expressions whose type is independent of the context: all except literals and bare names."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):

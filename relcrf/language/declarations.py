@@ -27,7 +27,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
             continue
         has_weights = isinstance(declaration, s.Template | s.Rule)
         name = declaration.name
-        # The names of tables are matched regardless of case and underscores, so other characters must differ.
+        # Names of tables are compared without case and underscores, so declared names must differ in other characters.
         is_domain = isinstance(declaration, s.Domain)
         same_name = by_name.setdefault((has_weights, name), declaration)
         similar_name = (
@@ -44,7 +44,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _describe_line(span: Span, other: Span | None) -> str:
-    """Return the line of a span, with its file if another span is in a different file."""
+    """Return the line of a span for a message; name the file of the span if `other` is in a different file."""
     elsewhere = f" of {span.source.name}" if other and other.source is not span.source else ""
     return f"line {span.line}{elsewhere}"
 
@@ -174,5 +174,5 @@ def check_parameters(
 
 
 def has_known_types(spec: s.ModelSpec, parameters: tuple[s.Parameter, ...]) -> bool:
-    """Return True if there is at least one parameter and all have a known type."""
+    """Return True if there is at least one parameter and every parameter has a known type."""
     return len(parameters) > 0 and all(spec.entity(p.type_name) or spec.domain(p.type_name) for p in parameters)

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
-A rule `B1 and B2 => H` is quantified over all values of its names. The conjuncts of its body that depend only on evidence become
-the `where` of the template, because the rule is true if its body is false; the rest of the rule becomes the formula of `over`.
+The variables of a rule `BODY => HEAD` are universally quantified. Conjuncts of the body that depend only on evidence
+become the `where` of the template, since the rule is true if one of them is false; the rest becomes the formula in `over`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relcrf.model.typing import NameScope
 
 
 def all_templates(spec: ModelSpec) -> tuple[Template, ...]:
-    """Return all templates, candidates and rules as templates, in the order of the text."""
+    """Return the templates and candidates, and the rules converted to templates, in the order of the text."""
     n_unnamed = 0
     templates = []
     for declaration in spec.all_declarations:
@@ -31,7 +31,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     """Return the template that is equivalent to a rule.
 
     Args:
-        name: the name for the template of a rule without a name, such as `rule 2`; declarations cannot have such names.
+        name: the name of the template if the rule has no name, such as `rule 2`; the space avoids duplicate names.
     """
     scope = NameScope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.type_names.items())

@@ -32,13 +32,13 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, a column (or the columns of a vector), and the name of the attribute built from it."""
+"""The source of an attribute: a table, a column (or the columns of a vector), and the name of the attribute."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum length of the prefix of numbered columns for an attribute name; a shorter one, such as `x`, is not informative."""
+"""Minimum length at which the prefix of numbered columns names an attribute; `x`, for example, is not informative."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -47,7 +47,7 @@ LEVELS = 5
 def infer_schema(
     tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
 ) -> ProposedSchema:
-    """Infer the schema of tables; queries for tables that must be reshaped are added to the dataset manifest."""
+    """Infer the schema of tables; queries that reshape tables are added to `manifest`."""
     return _SchemaInference(tables, candidates, manifest).run()
 
 
@@ -66,7 +66,7 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Return True if a table is named like a part of a split, e.g. `test`, and a larger part has the same columns."""
+        """Return True if the name of a table is that of a split part, e.g. `test`, and a larger part has equal columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a key and valid names, or a query can build it; otherwise, report it."""
+        """Return True if a candidate has a table with a key and valid names, or a query can build one; otherwise report it."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -111,7 +111,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: their tables only have names; referring tables also refer to entities."""
+        """Return the candidates to declare as domains: a table that only lists names, used beside references to entities."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -196,7 +196,7 @@ class _SchemaInference:
         self.schema.findings.append(finding)
 
     def _is_attribute_table(self, candidate: EntityCandidate, table: TableProfile, column: str) -> bool:
-        """Return True if a table that refers to a candidate has one row per entity, with further attributes."""
+        """Return True if a table that refers to a candidate has at most one row per entity and contains attributes."""
         return (
             table in self.tables
             and table.columns[column].is_unique
@@ -224,7 +224,7 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, several labels or a random relation for a group of numbered columns; return True if a query is needed."""
+        """Add a vector, labels or a random relation for a group of numbered columns; return True if a query is needed."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_random_relation_for_columns(entity, candidate, table, columns):
@@ -265,7 +265,7 @@ class _SchemaInference:
     def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and column names for columns with missing numbers; return False if impossible."""
+        """Add a random relation over entities and names of columns with missing numbers; return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None
@@ -353,7 +353,7 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Add the query for an entity type whose table has no key or must be joined from several tables."""
+        """Add the query that builds the table of an entity type if it has no key or must be joined from several tables."""
         own_table = candidate.table
         alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
@@ -509,7 +509,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references without those that two others determine, such as a bond's molecule by its two atoms."""
+        """Return the references, without any that two other references determine: the atoms of a bond imply the molecule."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -522,7 +522,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name joins the names of an entity type and a value, e.g. `page_word`."""
+        """Add a bag and return True if the table's name consists of an entity table and a value column (`page_word`)."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -560,7 +560,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Find split columns, which have few values, equal at both ends of every link. They are not used as evidence."""
+        """Find split columns: columns with few values, equal at both ends of every link. Exclude them from the evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [

@@ -11,7 +11,7 @@ from relcrf.data.store import Store, literal
 
 
 class CsvReader(AbstractReader):
-    """A reader that reads every column as text; the types of the model are applied later, which locates the bad rows."""
+    """A reader that reads every column as text. Binding to a model converts the texts and reports invalid rows."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
     delimiter: ClassVar[str] = ","

@@ -215,8 +215,8 @@ class _ManifestReader:
         if source is None or duplicates:
             return None
         key = next(k for k in _SOURCES if k in entry)
-        source_place, columns_place = self.locations.find(*path, key), self.locations.find(*path, "columns")
-        return TableEntry(name, source, columns, entry.get("open", False), source_place, columns_place)
+        source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
+        return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span)
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]

@@ -230,7 +230,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds; an internal error of DuckDB, e.g. in a damaged file, closes it."""
+        """Return True if the database still responds; an internal error of DuckDB (e.g. a damaged file) closes it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:

@@ -157,7 +157,8 @@ def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
         if names:  # otherwise E137 is reported for the whole model
             subject = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
             message = f"{subject} has no random attribute or relation"
-            yield Diagnostic("E125", message, template.over[0].span, f"the random ones are {listing(names)}")
+            hint = f"the random attributes and relations are {listing(names)}"
+            yield Diagnostic("E125", message, template.over[0].span, hint)
         return
     for item in template.over:
         if len(template.over) > 1 and not scope.is_random(item):
@@ -210,7 +211,7 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """Require that both operands of a comparison of states have one domain, or that a constant operand is in the domain."""
+    """Require that both operands of a comparison of states have one domain; a constant must be a value of the domain."""
     left, right = scope.operand_types(node)
     for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
@@ -322,14 +323,14 @@ def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:
     return (part for part in conjuncts(where) if isinstance(part, e.Atom))
 
 
-def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
-    """Yield the tuple attributes whose atom is not a conjunct of an enclosing condition."""
-    if isinstance(node, e.TupleAttribute) and node.atom not in demanded:
+def _unguarded_attributes(node: e.Expression, required: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
+    """Yield the tuple attributes whose atom is not required: it is not a conjunct of an enclosing condition."""
+    if isinstance(node, e.TupleAttribute) and node.atom not in required:
         yield node
     if isinstance(node, e.Aggregate):
-        demanded |= frozenset(_required_atoms(node.where))
+        required |= frozenset(_required_atoms(node.where))
     for child in children(node):
-        yield from _unguarded_attributes(child, demanded)
+        yield from _unguarded_attributes(child, required)
 
 
 def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:

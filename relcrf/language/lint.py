@@ -75,7 +75,7 @@ def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[D
 
 
 def _canonical_clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
-    """Rename names in a template's clauses; return a form that does not depend on the order of conjuncts and operands."""
+    """Rename names in a template's clauses; return a form in which the order of conjuncts and operands is irrelevant."""
     over = tuple(_canonical(spec, rename_names(item, names)) for item in template.over)
     rest = (tuple(_canonical(spec, rename_names(i, names)) for i in items) for items in (template.per, template.by))
     return _canonical_conjuncts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest

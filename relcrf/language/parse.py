@@ -179,8 +179,8 @@ def _parse_declaration(text: SourceText, declaration_tokens: DeclarationTokens) 
         )
     try:
         return DeclarationBuilder(text).build_declaration(tree)
-    except InvalidSyntaxTreeError as beyond:
-        return unparsed_declaration(Diagnostic("E001", beyond.message, beyond.span, beyond.hint), tokens)
+    except InvalidSyntaxTreeError as error:
+        return unparsed_declaration(Diagnostic("E001", error.message, error.span, error.hint), tokens)
 
 
 def _unknown_keyword(word: str, span: Span) -> Diagnostic:

@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """Return the model with includes inlined, rules converted to templates, and every `or` that binds names extracted."""
+    """Inline includes, convert rules to templates, and extract each `or` that binds names; return the resulting model."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:
@@ -66,11 +66,11 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
         yield replace(declaration, where=optional_conjunction(parts))
 
 
-def _should_extract(choice: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
-    """Return True if every disjunct of `choice` binds all names in `shared`, and no conjunct in `others` does."""
+def _should_extract(disjunction: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
+    """Return True if every disjunct binds all names in `shared`, and no conjunct in `others` binds all of them."""
     if len(shared) < 2 or any(shared <= _bound_names(p) for p in others):
         return False
-    return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(choice))
+    return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(disjunction))
 
 
 def _bound_names(node: e.Expression) -> set[str]:

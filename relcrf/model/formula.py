@@ -56,7 +56,7 @@ def scope_terms(over: tuple[e.Expression, ...], scope: NameScope) -> list[e.Attr
 
 
 def evidence_parts(formula: e.Expression, scope: NameScope) -> tuple[e.Expression, ...]:
-    """Return the distinct maximal evidence expressions in a formula, which are conditions or operands of comparisons."""
+    """Return the distinct maximal evidence expressions in a formula: conditions and operands of comparisons."""
     return tuple(dict.fromkeys(_iter_evidence_parts(formula, scope)))
 
 

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
 The variables of a rule `BODY => HEAD` are universally quantified. Conjuncts of the body that depend only on evidence
-become the `where` of the template, since the rule is true if one of them is false; the rest becomes the formula in `over`.
+become the `where` of the template, as the rule is true if one of them is false; the rest becomes the formula in `over`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     """Return the template that is equivalent to a rule.
 
     Args:
-        name: the name of the template if the rule has no name, such as `rule 2`; the space avoids duplicate names.
+        name: the name of the template if the rule has no name, such as `rule 2`; declared names cannot contain a space.
     """
     scope = NameScope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.type_names.items())

@@ -57,7 +57,7 @@ Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 @dataclass(frozen=True)
 class AttributeDeclaration(Spanned):
-    """`name : type` declares evidence; `predict name : D` and `latent name : D` declare a random variable for each entity.
+    """`name : type` declares evidence; `predict name : D` and `latent name : D` declare a random variable per entity.
 
     Args:
         predicted: whether the attribute is random; its variables are observed where the data contain a value.
@@ -90,7 +90,7 @@ class Entity(Spanned):
 
 @dataclass(frozen=True)
 class Parameter(Spanned):
-    """`name: Type`: a parameter of a relation, or a variable (*binder*) of a template; over an entity type or domain."""
+    """`name: Type`: a parameter of a relation or a variable (*binder*) of a template, over an entity type or domain."""
 
     name: str
     type_name: str
@@ -110,7 +110,7 @@ class Relation(Spanned):
 
 @dataclass(frozen=True)
 class RandomRelation(Spanned):
-    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that satisfies the condition.
+    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that meets the condition.
 
     Args:
         type: the type of the variables; with `bool`, a variable is true if the tuple is in the relation.
@@ -172,8 +172,8 @@ class Template(Spanned):
     """A template of factors with shared weights; see the language reference.
 
     A *pattern* is a set of joint states with a common weight. If `over` is a list of random terms, each joint state is
-    a pattern; if `over` is a formula, the only pattern is that the formula is true. A single `a.x` is a list of one term,
-    but a single `R(a)` of a boolean relation is a formula. If `by` is empty, the only feature is the constant 1.
+    a pattern; if `over` is a formula, the only pattern is that the formula is true. A single `a.x` is a list; a single
+    `R(a)` of a boolean relation is a formula. If `by` is empty, the only feature is the constant 1.
 
     Args:
         symmetric: whether the joint states (u, v) and (v, u) of the two random terms have the same weight.

@@ -45,7 +45,7 @@ class NameScope:
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """Return the scope inside an aggregate; its binders are this scope's names and the names that `count` counts."""
+        """Return the scope inside an aggregate; its binders are the names of this scope and the names after `count`."""
         scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
         counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
@@ -127,7 +127,7 @@ class NameScope:
         return False
 
     def attribute_declaration(self, node: e.Attribute, *, quiet: bool = False) -> s.AttributeDeclaration | None:
-        """Return the declaration of `a.x`. If there is none, return None if `quiet`, otherwise raise a TypeCheckError."""
+        """Return the declaration of `a.x`; if it is missing, return None if `quiet`, else raise a TypeCheckError."""
         type_name = self.type_names.get(node.binder)
         entity = self.spec.entity(type_name) if type_name else None
         declared = self.spec.attribute(entity.name, node.attribute) if entity else None
@@ -367,7 +367,7 @@ class NameScope:
         return number
 
     def number_type(self, kind: t.ValueType) -> t.ValueType | None:
-        """Return the numeric type of a type's values, such as integer for a range; None if the values are not numbers."""
+        """Return the numeric type of a type's values, such as integer for a range; None if they are not numbers."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
         return kind if isinstance(kind, t.Integer | t.Real) else None
@@ -457,7 +457,7 @@ def _literal_text(expression: e.Expression) -> str | None:
 
 
 def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
-    """Return the value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None if there is none or several."""
+    """Return the value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None unless exactly one is."""
     if not isinstance(literal, e.Number | e.UnaryMinus):
         return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))

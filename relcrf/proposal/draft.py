@@ -23,7 +23,7 @@ MAX_BINDINGS = 5_000_000
 """Maximum number of bindings of a proposed template; a template with more bindings is written as a comment."""
 
 MAX_CANDIDATE_BINDINGS = 50_000_000
-"""Maximum number of bindings of a `candidates` declaration; larger than MAX_BINDINGS, as only selected ones are stored."""
+"""Maximum number of bindings of a `candidates` declaration. Only bindings of selected candidates are stored."""
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ class ManifestBuilder:
         return self.folder is not None and all(Path(t.raw.location).parent == self.folder for t in tables)
 
     def add_file(self, table: TableProfile, name: str, columns: dict[str, str]) -> None:
-        """Add a table file under its name in the model; `columns` maps column names in the model to those in the file."""
+        """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
         self.files[table.name if is_same else name] = (Path(table.raw.location).name, renamed)
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
-        """Return a quoted name for a table in queries; the result of a query can then have the table's original name."""
+        """Return a quoted name of a table for queries, so that the result of a query can have the original name."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:

@@ -26,8 +26,7 @@ def model_text(
 
     Args:
         name: The file name of the model.
-        alternatives: Names of other possible targets, for a comment.
-        commands: Commands for the user to run next, for a comment.
+        alternatives, commands: Names of other targets, and commands for the user to run next; written as comments.
     """
     declarations = _Declarations(schema, target, templates)
     entities = [declarations.render_entity(entity) for entity in schema.entities]

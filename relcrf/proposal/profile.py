@@ -1,4 +1,4 @@
-"""Profiles of raw tables. The profile of a column is its type, its number of distinct values and, if few, the values."""
+"""Profiles of raw tables: for each column, its type, its number of distinct values and, if they are few, the values."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ class ColumnProfile:
 class NumberedColumns:
     """A group of columns whose names differ only in numbers: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
-    Args:
-        n_missing: Number of cells without a value.
-        is_boolean: True if all values are 0 or 1.
+    `n_missing` is the number of cells without a value; `is_boolean` is True if all values are 0 or 1.
     """
 
     prefix: str

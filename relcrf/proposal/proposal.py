@@ -20,10 +20,9 @@ from relcrf.proposal.target import PredictionTarget
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft that was written to files.
+    """A draft that was written to the model file `model`.
 
     Args:
-        model: Path of the model file.
         manifest: Path and text of the manifest; None if the model does not need a manifest.
         data: The value of --data for commands that use this model.
         commands: Commands for the user to run next.
@@ -98,7 +97,6 @@ def _manifest_folder(source: str) -> Path | None:
 
 
 def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[str, ...]:
-    """Return the commands to run next."""
     name, data_argument = shlex.quote(str(model)), shlex.quote(data)
     run_folder = shlex.quote(f"runs/{model.stem}")
     split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation

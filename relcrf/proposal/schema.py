@@ -1,4 +1,4 @@
-"""The schema of a proposed model: entity types, attributes, bags, relations, and columns that the model does not use."""
+"""The schema of a proposed model: entity types, attributes, bags and relations; columns that the model does not use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ProposedEntity:
 
 @dataclass(frozen=True)
 class ProposedBag:
-    """A proposed bag: several values of a domain per entity. `distinct` is the number of distinct values in the data."""
+    """A proposed bag: several values of a domain per entity. `distinct` is the number of distinct values."""
 
     name: str
     domain: str
@@ -92,7 +92,7 @@ class ProposedRelation:
         reason: Why the table is proposed as a relation.
         value_column: The column with the value of each tuple: a truth value, or a level from 1 to `levels`. None if
             listed tuples are true.
-        is_symmetric: True if the two arguments have the same entity type and the table contains each pair in both orders.
+        is_symmetric: True if the two arguments have the same entity type and 98 % of the pairs occur in both orders.
         is_irreflexive: True if the two arguments have the same entity type and no entity is paired with itself.
     """
 

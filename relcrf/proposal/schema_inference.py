@@ -66,7 +66,7 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Return True if the name of a table is that of a split part, e.g. `test`, and a larger part has equal columns."""
+        """Return True if a table is named like a split part, such as `test`, and a larger part has the same columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
@@ -98,7 +98,10 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a key and valid names, or a query can build one; otherwise report it."""
+        """Return True if a candidate has a table with a key and valid names, or if a query can build such a table.
+
+        Otherwise, record that the tables of the candidate are left out.
+        """
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -111,7 +114,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: a table that only lists names, used beside references to entities."""
+        """Return the candidates to declare as domains; their tables only list names to which other tables refer."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -224,7 +227,7 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, labels or a random relation for a group of numbered columns; return True if a query is needed."""
+        """Add a vector, labels or a random relation for numbered columns; return True if a vector needs a query."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_random_relation_for_columns(entity, candidate, table, columns):
@@ -353,7 +356,7 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Add the query that builds the table of an entity type if it has no key or must be joined from several tables."""
+        """Add a query that builds the table of an entity type: it adds a key, or joins several tables."""
         own_table = candidate.table
         alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
@@ -509,7 +512,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references, without any that two other references determine: the atoms of a bond imply the molecule."""
+        """Drop references that two other references determine: the two atoms of a bond determine the molecule."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -522,7 +525,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name consists of an entity table and a value column (`page_word`)."""
+        """If the table is named after an entity table and a value column (`page_word`), add a bag and return True."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -560,7 +563,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Find split columns: columns with few values, equal at both ends of every link. Exclude them from the evidence."""
+        """Find split columns (few values, equal at both ends of every link), and exclude them from the evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [

@@ -11,7 +11,7 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for which a pair template has a weight table; otherwise it has a weight for equality."""
+"""Maximum number of target values for a pair template with a weight table; beyond, it has one weight for equality."""
 
 MAX_NEIGHBOURS = 50
 """Maximum number of neighbours of an entity whose neighbours are paired; larger hubs carry little information."""
@@ -311,7 +311,7 @@ class _TemplateBuilder:
 
 
 def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
-    """Return conditions that hold for all tuples of a predicted relation: `x != y`, or a unary relation of an argument."""
+    """Return conditions that hold for all tuples of a predicted relation: `x != y`, or a unary relation `R(x)`."""
     guards, profile = [], relation.profile
     if relation.is_irreflexive:
         first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)

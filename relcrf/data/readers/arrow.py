@@ -15,7 +15,7 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowReader(AbstractReader):
-    """A reader that keeps the column types. Files are scanned in place; streams are copied, as they are read only once."""
+    """A reader that keeps the column types. Files are scanned in place; streams, read only once, are copied."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 

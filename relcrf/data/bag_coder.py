@@ -1,4 +1,4 @@
-"""Bag attributes (multisets of values): how their columns in raw tables are found and their coded tables are built."""
+"""Bag attributes (multisets of values): finding the columns of a bag in raw tables, and building its coded table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BagCoder(ColumnCoder):
     def _find_bag_columns(
         self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
     ) -> tuple[RawTable, str, str, str | None] | None:
-        """Return a bag's table, entity column, value column, and count column or None; None if no table is found."""
+        """Return (table, entity column, value column, count column or None) of a bag; None if it has no valid table."""
         assert isinstance(attribute.type, Bag)
         own_table = self.dataset.find_table(entity.name)
         column = own_table.column(attribute.name) if own_table else None

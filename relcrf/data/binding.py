@@ -47,7 +47,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
 
 @dataclass(frozen=True)
 class _ValueColumn:
-    """A column of a relation's values: the name in the coded table, the raw column (for messages), SQL of the code."""
+    """A column of values of tuples: its name in the coded table, its name in the raw table, and SQL of the code."""
 
     name: str
     raw_column: str
@@ -57,7 +57,7 @@ class _ValueColumn:
 class _Binder(BagCoder):
     """The state of one binding.
 
-    Problems are collected. After the first problem, only those parts of further tables are built that checks need.
+    Problems are collected. After the first problem, tables are checked, but only what further checks need is built.
     """
 
     def __init__(self, bound: BoundModel, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -101,12 +101,12 @@ class _Binder(BagCoder):
         self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
-        """Append the values that occur only in the data, in lexicographic order, to the table of an open domain."""
+        """Append the values in the data that the table `name` of an open domain lacks, in lexicographic order."""
         code_tables = []
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             code_table = f"cells.{domain.name}.{number}"
-            source = self.dataset.find_table(table.name) or table  # for a list column, `table` is an unnested raw table
+            source = self.dataset.find_table(table.name) or table  # for a list column, `table` unnests the raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
@@ -169,7 +169,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """Create the coded table of an entity type. After a problem, create only the keys, to check references."""
+        """Create the coded table of an entity type; after a problem, only its key column, to check references."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -321,7 +321,7 @@ class _Binder(BagCoder):
         columns: Sequence[str | None],
         values: Sequence[_ValueColumn],
     ) -> None:
-        """Report rows with a missing argument, with an unknown entity, or with equal arguments but different values.
+        """Report rows that lack an argument, refer to an unknown entity, or repeat a tuple with a different value.
 
         Args:
             columns: Columns of the arguments; None for a missing column.

@@ -30,17 +30,17 @@ T = TypeVar("T")
 
 @dataclass
 class BoundModel:
-    """The coded tables of a model in DuckDB, with the results of checking the data.
+    """The coded tables of a model, and the results of checking the data against the model.
 
     Args:
         sizes: Number of entities of each entity type.
-        domains: Values of each domain, in the order of the codes; those of an open domain come from the data.
+        domains: Values of each domain, in the order of the codes; the values of an open domain come from the data.
         vector_lengths: Length of each vector attribute, by (entity type, attribute).
         notes: Messages to the user about the assumptions that binding made.
         missing_labels: Predicted attributes without a column, as (entity type, attribute).
         closed_world: Random relations whose tuples are false unless the data lists them.
         product_relations: Random relations with a variable for every combination of argument values.
-        external_tables: The coded tables of bags, sorted by entity and value; NumPy columns store them outside DuckDB.
+        external_tables: Coded tables that are stored as NumPy columns outside DuckDB: bags, sorted by entity and value.
         sources: Locations of the raw tables, by entity type, relation, bag (`Entity.attribute`) or domain.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
     """
@@ -74,7 +74,7 @@ class BoundModel:
         self.connection.register(table, self.external_tables[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection to the coded tables. Raw data frames are not registered on it (1 ms per frame)."""
+        """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms."""
         cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():

@@ -1,4 +1,4 @@
-"""SQL that converts columns of raw tables to attribute types, and queries that find rows with invalid values."""
+"""SQL that converts columns of raw tables to attribute types, and queries for bad rows (rows with invalid values)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Conversion:
 
 
 def text_sql(table: RawTable, column: str) -> str:
-    """Return a SQL expression of a cell's trimmed text, NULL if it is empty; the query must call the table `raw`."""
+    """Return a SQL expression of a cell's trimmed text, NULL if it is empty; the table's alias must be `raw`."""
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
@@ -142,7 +142,7 @@ def find_duplicate_rows(
     Args:
         column: Column whose cells are shown as examples.
         identity: SQL expressions. Rows are duplicates if all expressions are equal, and are skipped if one is NULL.
-        value_sql: SQL expression; if given, duplicates that agree with the first occurrence in its value are skipped.
+        value_sql: SQL expression; if given, a duplicate is skipped if its value equals that of the first occurrence.
     """
     row = f"raw.{row_number_column(table)}"
     present = " AND ".join(f"{part} IS NOT NULL" for part in identity)

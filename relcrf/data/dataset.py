@@ -1,4 +1,4 @@
-"""Datasets: the raw tables of a source, which one DuckDB connection reads. A raw table is not yet coded for a model."""
+"""Datasets: the raw tables of a source. A *raw table* is a table that DuckDB can read, before it is coded for a model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RawTable(NamedColumns):
         types: DuckDB type of each column.
         is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
             and false if False.
-        numbered_scan: A variant of `scan` whose first column is the row number; None if rows are numbered from 1.
+        numbered_scan: A variant of `scan` whose first column is the row number; None if `scan` returns rows 1, 2, ...
     """
 
     name: str
@@ -224,7 +224,7 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # An error of a database server (E235) is located in the manifest, an error in a file in that file.
+                # Report errors of database servers (E235) at the manifest entry; an error in a file has a location there.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]
@@ -272,7 +272,7 @@ class Dataset:
         return replace(matches[0], name=entry.name)
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
-        """Add a table, with its columns renamed as its manifest entry specifies."""
+        """Add a table, and rename its columns as the manifest entry specifies."""
         try:
             description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
@@ -312,7 +312,7 @@ class Dataset:
         return cursor, schema
 
     def find_table(self, *names: str) -> RawTable | None:
-        """Return the first of these tables that exists, ignoring case and underscores; None if none exists."""
+        """Return the first existing table among `names`, ignoring case and underscores; None if there is none."""
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:
@@ -342,7 +342,7 @@ def _require_inside_folder(path: Path, folder: Path) -> None:
 
 
 def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
-    """Return a table with the columns renamed as its manifest entry specifies.
+    """Return a table with the columns renamed as the manifest entry specifies.
 
     Raises:
         DataError: The table lacks a column that the entry renames, or another column already has the new name.

@@ -1,4 +1,4 @@
-"""A small table of results, with conversion to pandas, Polars and Arrow tables and to files."""
+"""A small table of results, which can be converted to pandas, Polars or Arrow, and written to files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Create the folder of a file for `Frame.write`, or raise the errors that can be found before any work is done.
+    """Create the folder of a file that `Frame.write` will write; call this before long work, to raise errors early.
 
     Raises:
         UsageError: The suffix is unknown, the path is a folder or not UTF-8, or pyarrow is needed but not installed.
@@ -58,7 +58,7 @@ class Frame:
         """Return a frame with the given rows.
 
         Args:
-            dtypes: Column names, each with the type of its values.
+            dtypes: Type of the values of each column, by column name.
         """
         columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
         return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(dtypes.items(), columns, strict=True)})

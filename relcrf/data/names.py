@@ -19,7 +19,7 @@ class NamedColumns:
         return next((c for c in self.columns if fold_name(c) == fold_name(name)), None)
 
     def first_column(self, *names: str) -> str | None:
-        """Return the first of these columns that exists; None if none exists."""
+        """Return the first existing column among `names`; None if there is none."""
         return next(filter(None, map(self.column, names)), None)
 
     def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
@@ -69,7 +69,7 @@ def relation_table(relation: str) -> str:
 
 
 def listed_table(relation: str) -> str:
-    """Return the name of the table of a random relation's listed tuples; its columns are `a0`, `a1`, ..., `state`."""
+    """Return the name of the table of a random relation's tuples in the data; columns: `a0`, `a1`, ..., `state`."""
     return f"lst.{relation}"
 
 

@@ -4,9 +4,11 @@
     by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` assigns the values to 4 folds
     time=Page.year              periods of a time column; each period is predicted from the earlier periods
     folds=10                    10 folds; a hash of an entity's key selects the fold of the entity
-    random, component, snowball random folds of single labels, of connected components, or of regions grown along links
+    random                      folds of random labels
+    component                   folds of random connected components
+    snowball                    folds of random regions that grow along links
     hide=0.1                    10 % of the variables are hidden, selected by a hash of their keys
-    hide=0.1,of=Friends         10 % of the labels of each state of Friends are hidden; `of=*`: of every attribute
+    hide=0.1,of=Friends         10 % of the labels of each state of Friends; `of=*`: of every attribute and relation
 
 You may add `folds=`, `seed=` and `repeats=`, for example `random,folds=10,seed=7`; a column name must come last.
 """
@@ -43,7 +45,7 @@ class SplitPlan:
         column: For the kinds `column` and `time`, the column, with or without the name of its entity type.
         folds: Number of folds. For the kind `column`, None means one fold for each value of the column.
         fraction: For the kind `hide`, the fraction to hide.
-        attribute: For the kind `hide`, the attribute or relation to hide, `ALL_ATTRIBUTES`, or None to hide by a hash.
+        attribute: For the kind `hide`, the attribute or relation, or `ALL_ATTRIBUTES`; None hides variables by hash.
         seed: Seed of the hashes or of the random generator.
         repeats: Number of partitions, drawn with consecutive seeds.
         holdout: Names of the folds to hold out; if empty, each fold is held out in turn.
@@ -180,7 +182,7 @@ def _parse_options(text: str) -> dict[str, str]:
 
 
 def parse_hide(text: str, seed: int = 0) -> SplitPlan:
-    """Parse the value of `--hide`: a fraction of all labels, e.g. `0.1`, or of the labels of one name, `Friends=0.1`.
+    """Parse the value of `--hide`: a fraction (`0.1`), or a fraction for one attribute or relation (`Friends=0.1`).
 
     Raises:
         UsageError: The text has neither form (E349).

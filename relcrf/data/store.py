@@ -142,7 +142,7 @@ class Store:
     """An embedded DuckDB database, deleted together with the object.
 
     Args:
-        memory: Memory limit for the database and the ground columns, e.g. `500MB`.
+        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
 
     Raises:
         UsageError: `memory` is not a size (E311).
@@ -193,7 +193,7 @@ class Store:
         return folder
 
     def new_database(self, path: Path) -> duckdb.DuckDBPyConnection:
-        """Open a database with the store's memory limit and an empty temporary folder; it loads no extensions."""
+        """Open a database with the store's memory limit, an empty temporary folder, and no extensions."""
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": self.memory_limit,
             "temp_directory": str(self.new_folder()),  # must contain nothing else: DuckDB can always read it
@@ -206,7 +206,7 @@ class Store:
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.
 
-        If DuckDB got the path unchanged, it would open `http://...` on the network, expand `~`, and match `a*.csv`.
+        In a plain path, DuckDB would open `http://...` on the network, expand `~`, and treat `*` as a wildcard.
         """
         name = os.path.abspath(path)
         if _GLOB_CHARACTERS.search(name):
@@ -230,7 +230,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds; an internal error of DuckDB (e.g. a damaged file) closes it."""
+        """Return True if the database still responds. DuckDB closes it after an internal error, e.g. in a damaged file."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:
@@ -262,7 +262,7 @@ class Store:
         types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
         result = DuckDBPyType(_TYPES[function.result])
         self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
-        self._functions[name] = call  # keep a reference: a cursor may call it after DuckDB has released its own
+        self._functions[name] = call  # a cursor may call the function after DuckDB has released it
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:
@@ -283,7 +283,7 @@ class Store:
             raise
 
     def add_frame(self, frame: Any) -> str:
-        """Return a table expression for a data frame, which is scanned in place.
+        """Return a table expression for a data frame, which DuckDB scans without a copy.
 
         Raises:
             duckdb.Error, TypeError: `frame` is not a data frame.

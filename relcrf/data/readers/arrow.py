@@ -15,7 +15,7 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowReader(AbstractReader):
-    """A reader that keeps the column types. Files are scanned in place; streams, read only once, are copied."""
+    """A reader that keeps the column types. It scans files in place. It copies streams, which can be read only once."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 

@@ -17,9 +17,9 @@ class SourceTable:
 
     Args:
         name: The table's name in models.
-        location: The file, and the table in it if it has several, as shown in messages.
+        location: The file or server, and the table if there are several, as shown in messages.
         scan: A DuckDB table expression for a FROM clause.
-        numbered_scan: A variant of `scan` whose first column is the row number; None if rows are numbered from 1.
+        numbered_scan: A variant of `scan` whose first column is the row number; None if `scan` returns rows 1, 2, ...
     """
 
     name: str
@@ -35,7 +35,7 @@ class AbstractReader(ABC):
     """Suffixes of file names, with the dot, in lower case."""
 
     def accepts(self, path: Path) -> bool:
-        """Return True if a file has the reader's format. Override this method if two readers share a suffix."""
+        """Return True if a file has the reader's format. Override this method if another reader has the same suffix."""
         return True
 
     @abstractmethod
@@ -43,7 +43,7 @@ class AbstractReader(ABC):
         """Yield the tables of a file.
 
         Args:
-            name: The file's name without its suffix: the name of a table for which the file contains no name.
+            name: The file's name without its suffix; a reader uses it if the file contains no names of tables.
             store: The database, in which a reader stores rows that DuckDB cannot read from the file.
 
         Raises:

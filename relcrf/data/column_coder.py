@@ -158,7 +158,7 @@ class ColumnCoder:
         return None
 
     def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """Return SQL of a column's codes, and the SQL join that it needs ('' if none); None if the column is invalid."""
+        """Return SQL of a column's codes and a SQL join that it needs ('' if none); None if the column is invalid."""
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = quoted(f"d_{column}")
             code_table = self.cell_code_tables.get((domain, table.location, column))

@@ -1,4 +1,4 @@
-"""Datasets: the raw tables of a source. A *raw table* is a table that DuckDB can read, before it is coded for a model."""
+"""Datasets: the raw tables of a source. A *raw table* is readable by DuckDB, and is not yet coded for a model."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # Report errors of database servers (E235) at the manifest entry; an error in a file has a location there.
+                # Report errors of database servers (E235) at the manifest entry; errors in files have their location.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]

@@ -127,7 +127,7 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _end_of_text(spec: ModelSpec) -> Span | None:
-    """Return the end of the text, the location of diagnostics about the whole model."""
+    """Return the span of the end of the text, which is the location of diagnostics about the whole model."""
     source = spec.source
     if source is None:
         return None

@@ -44,7 +44,7 @@ def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType 
 
 
 def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
-    """Return True if an expression refers to a declaration that has errors; they are reported at the declaration."""
+    """Return True if an expression refers to a declaration with errors; these are reported at the declaration."""
     for node_scope, node in scope.walk(expression):
         attribute = None
         if isinstance(node, e.Attribute):
@@ -85,7 +85,7 @@ def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
 
 
 def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagnostic]:
-    """Validate each conjunct of a condition over evidence separately, so that one error does not hide others."""
+    """Validate the conjuncts of an evidence condition separately, so that one error does not hide other errors."""
     for part in conjuncts(condition):
         kind, problems = infer_type(scope, part)
         yield from problems
@@ -131,7 +131,7 @@ def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str)
 
 
 def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
-    """Validate the clauses of a template whose binders have known types."""
+    """Validate the clauses of a template whose binders (declared variables) have known types."""
     scope = NameScope(spec, template.parameters, template.where)
     if template.where is not None:
         yield from check_condition(scope, template.where)
@@ -211,7 +211,7 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """Require that both operands of a comparison of states have one domain; a constant must be a value of the domain."""
+    """Require the same domain for both operands of a comparison of states; a constant must be one of its values."""
     left, right = scope.operand_types(node)
     for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
@@ -334,7 +334,7 @@ def _unguarded_attributes(node: e.Expression, required: frozenset[e.Atom]) -> It
 
 
 def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
-    """Yield a formula and its descendants, except the given parts and the descendants of atoms."""
+    """Yield a formula and its descendants, but neither `parts` nor descendants of `parts` or of atoms."""
     nodes = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
     return (node for node in nodes if node not in parts)
 

@@ -54,7 +54,7 @@ def _reserved_name(name: str, span: Span | None) -> Diagnostic:
 
 
 def check_domain(declared: s.Domain) -> Iterator[Diagnostic]:
-    """Report an empty or too large range, and duplicate values."""
+    """Report a range that is empty or too large, and duplicate values of an enumeration."""
     if isinstance(declared, s.RangeDomain):
         yield from _check_range(declared, declared.span)
     if isinstance(declared, s.EnumeratedDomain):
@@ -87,7 +87,7 @@ def check_duplicates(
 
 
 def check_attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterator[Diagnostic]:
-    """Validate the attributes of an entity or of a relation."""
+    """Validate the attributes of an entity type or of a relation."""
     yield from check_duplicates(((a.name, a.span) for a in owner.attributes), "attribute", fold_name)
     if isinstance(owner, s.Entity):
         for attribute in owner.attributes:
@@ -156,7 +156,7 @@ def _check_type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> It
 def check_parameters(
     spec: s.ModelSpec, declaration: s.Relation | s.RandomRelation | s.DerivedRelation | s.Template
 ) -> Iterator[Diagnostic]:
-    """Validate the parameters of a relation or the binders of a template."""
+    """Validate the parameters of a relation or the binders (declared variables) of a template."""
     if not declaration.parameters:
         yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
     noun = "binder" if isinstance(declaration, s.Template) else "argument"

@@ -17,7 +17,7 @@ from relcrf.model.typing import NameScope
 def check_connected_binders(
     scope: NameScope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()
 ) -> Iterator[Diagnostic]:
-    """Report W201: no condition connects two groups of binders, so that every combination of their values is a binding.
+    """Report W201: two groups of binders (variables) are not connected; every combination of values is a binding.
 
     Args:
         over: the terms of the factors; an atom of a random relation connects its arguments.
@@ -57,7 +57,7 @@ def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = (
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    """Report W204: two binders are interchangeable, so that each pair of their values has two equal factors."""
+    """Report W204: two binders (variables) are interchangeable, so that each pair of values has two equal factors."""
     names_in_over = set().union(*(names_in(item) for item in template.over))
     for first, second in combinations(template.parameters, 2):
         swap = {first.name: second.name, second.name: first.name}
@@ -75,7 +75,7 @@ def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[D
 
 
 def _canonical_clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
-    """Rename names in a template's clauses; return a form in which the order of conjuncts and operands is irrelevant."""
+    """Rename names in a template's clauses; return a form in which the order of conjuncts and operands is canonical."""
     over = tuple(_canonical(spec, rename_names(item, names)) for item in template.over)
     rest = (tuple(_canonical(spec, rename_names(i, names)) for i in items) for items in (template.per, template.by))
     return _canonical_conjuncts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest

@@ -26,7 +26,7 @@ from relcrf.model.spec import Declaration, Include, ModelSpec
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> ModelSpec:
-    """Parse a text without validation, which is the task of `check.py`.
+    """Parse a text; the declarations are not validated (see `check.py`).
 
     Args:
         name: the name of the text in messages.

@@ -41,7 +41,7 @@ def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
 
 
 def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
-    """Return the derived relations in topological order; the relations of a cycle form one layer."""
+    """Return the derived relations as layers in topological order; the relations of a cycle form one layer."""
     derived = {d.name: d for d in spec.derived_relations}
     uses = {name: _used_relations(d) & set(derived) for name, d in derived.items()}
     dependencies = {name: {name, *_find_dependencies(name, uses)} for name in derived}
@@ -96,7 +96,7 @@ def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _negative_atoms(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
-    """Yield the atoms below an operator other than `and`, `or` and `exists`; such operators may not be monotone."""
+    """Yield the atoms below an operator other than `and`, `or` and `exists`, which are the monotone operators."""
     if isinstance(node, Atom) and not is_positive:
         yield node
     is_monotone = isinstance(node, Connective) and node.operator in ("and", "or")

@@ -27,7 +27,7 @@ class InvalidSyntaxTreeError(Exception):
     """The error for a syntax tree that the specification cannot represent, e.g. because a number is too large."""
 
     def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
-        # Such expressions and numbers are long, so only their beginning is marked.
+        # The text at the error is often long, so the span covers only the beginning.
         end = min(span.end_column, span.column + 20) if span.end_line == span.line else span.column + 1
         self.span = replace(span, end_line=span.line, end_column=end)
         self.message, self.hint = message, hint
@@ -64,7 +64,7 @@ class DeclarationBuilder:
         return built
 
     def _build(self, node: Any) -> Any:
-        """Convert the children of a tree, then the tree itself by the function in `_RULE_BUILDERS` for its rule."""
+        """Convert the children of a tree, then call the function in `_RULE_BUILDERS` for the tree's grammar rule."""
         if isinstance(node, Token):
             return node
         rule = str(node.data)

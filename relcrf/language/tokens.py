@@ -59,7 +59,7 @@ def literal_terminals() -> dict[str, str]:
 
 @cache
 def _compile_scanner() -> re.Pattern[str]:
-    """Compile a pattern that matches any terminal or invalid token, tried in Lark's order; keywords match as names."""
+    """Compile a pattern that matches any terminal (in Lark's order) or an invalid token; keywords match as names."""
     terminals = [t for t in load_grammar().terminals if not literal_terminals().get(t.name, "").isidentifier()]
     terminals.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
     patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in terminals}}
@@ -79,8 +79,8 @@ class Token(NamedTuple):
     """A token; `start` is the offset of its first character in the text.
 
     Args:
-        terminal: terminal of the grammar; `MARK` for a byte order mark, `UNCLOSED` for a string without closing quote,
-            `OTHER` for an invalid character.
+        terminal: name of the terminal in the grammar, or `MARK` for a byte order mark, `UNCLOSED` for a string without
+            a closing quote, `OTHER` for an invalid character.
     """
 
     terminal: str

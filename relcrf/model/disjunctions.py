@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """Inline includes, convert rules to templates, and extract each `or` that binds names; return the resulting model."""
+    """Inline includes, convert rules to templates, extract each `or` that binds names, and return the new model."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:

@@ -31,7 +31,7 @@ class Name(Spanned):
 
 @dataclass(frozen=True)
 class Number(Spanned):
-    """A numeric literal: `1` is an integer, `1.0` a real."""
+    """A numeric literal: `1` is an integer, `1.0` is a real number."""
 
     value: int | float
 

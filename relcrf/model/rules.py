@@ -49,7 +49,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
 
 
 def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expression | None, e.Expression]:
-    """Split a rule into a condition on evidence and the remaining formula; return both."""
+    """Split a rule into a condition on evidence (None if there is none) and the remaining formula."""
     if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)

@@ -152,7 +152,7 @@ class WeightOptions:
         fixed: whether the weights keep their initial values.
         l1: strength of the L1 penalty.
         l2: strength of the L2 penalty.
-        weights: name of the weights; templates with the same name of the weights share the weights.
+        weights: name of the weights; templates that specify the same name share the weights.
     """
 
     init: float | tuple[float, ...] | None = None

@@ -1,7 +1,7 @@
 """Name resolution and type inference in the clauses of one declaration.
 
 A `NameScope` contains the *binders* (declared variables) and the existential variables of a declaration. It returns the
-type of an expression, or raises a `TypeCheckError`. The checker validates models with it; grounding interprets them.
+type of an expression, or raises a `TypeCheckError`. The checker and grounding use it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NameScope:
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """Return the scope inside an aggregate; its binders are the names of this scope and the names after `count`."""
+        """Return the scope inside an aggregate; its binders are this scope's names and the names listed in `count`."""
         scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
         counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
@@ -53,7 +53,7 @@ class NameScope:
 
     @cached_property
     def existential_types(self) -> dict[str, str]:
-        """The type names of the existential variables, by variable."""
+        """The entity type or domain of each existential variable, by name."""
         return {name: type_name for name, type_name in self.type_names.items() if name not in self.binders}
 
     def walk(self, expression: e.Expression) -> Iterator[tuple[NameScope, e.Expression]]:

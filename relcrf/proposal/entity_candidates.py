@@ -163,14 +163,14 @@ def _add_candidates_without_table(tables: list[TableProfile], candidates: list[E
 
 
 def _values_overlap(one: tuple[TableProfile, ColumnProfile], other: tuple[TableProfile, ColumnProfile]) -> bool:
-    """Return True if at least half of the distinct values of the smaller column also occur in the larger column."""
+    """Return True if the column with fewer distinct values shares at least half of them with the other column."""
     (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
     missing = count_unmatched_values(table, column.name, second, known.name)
     return missing * 2 <= column.distinct
 
 
 def _find_sequence(table: TableProfile) -> tuple[str, str] | None:
-    """Return the columns of the sequence and of the position, which together identify a row; None if there are none."""
+    """Return (sequence column, position column), which together identify a row; None if there are no such columns."""
     for position in table.columns.values():
         if position.kind == "whole" and position.name.lower() in POSITION_COLUMNS:
             for group in table.columns.values():

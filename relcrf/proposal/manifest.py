@@ -40,7 +40,7 @@ class ManifestBuilder:
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
-        """Return a quoted name of a table for queries, so that the result of a query can have the original name."""
+        """Return a quoted name by which queries read a table; the table's name stays free for the result of a query."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:

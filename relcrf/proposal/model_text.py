@@ -1,4 +1,4 @@
-"""Rendering of proposed models as text, with a comment for each line."""
+"""Rendering of proposed models as text with explanatory comments."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def attribute_name(name: str, default: str = "column") -> str:
 
 
 def argument_name(name: str) -> str:
-    """Return a valid argument or template name: a keyword gets an underscore, which comparisons of names ignore."""
+    """Return a valid argument or template name; an underscore, which name comparisons ignore, is added to a keyword."""
     plain = attribute_name(name)
     return f"{plain}_" if is_reserved(plain) else plain
 

@@ -18,7 +18,7 @@ MAX_ENUMERATION = 30
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
-"""Minimum number of numbered columns in a group; fewer columns are profiled separately."""
+"""Minimum number of numbered columns in a group; the columns of a smaller group are profiled separately."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class ProposedRelation:
         reason: Why the table is proposed as a relation.
         value_column: The column with the value of each tuple: a truth value, or a level from 1 to `levels`. None if
             listed tuples are true.
-        is_symmetric: True if the two arguments have the same entity type and 98 % of the pairs occur in both orders.
+        is_symmetric: True if two arguments have the same entity type and at least 98 % of pairs occur in both orders.
         is_irreflexive: True if the two arguments have the same entity type and no entity is paired with itself.
     """
 

@@ -38,7 +38,7 @@ VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum length at which the prefix of numbered columns names an attribute; `x`, for example, is not informative."""
+"""Minimum length of a column prefix that becomes the name of an attribute; a prefix such as `x` is not informative."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -227,7 +227,7 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, labels or a random relation for numbered columns; return True if a vector needs a query."""
+        """Add a vector, labels or a random relation for numbered columns; return True if this requires a query."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_random_relation_for_columns(entity, candidate, table, columns):
@@ -268,7 +268,7 @@ class _SchemaInference:
     def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and names of columns with missing numbers; return False if impossible."""
+        """Convert columns with missing numbers to a random relation (entity, column); return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None

@@ -11,10 +11,10 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for a pair template with a weight table; beyond, it has one weight for equality."""
+"""Maximum number of target values for a full weight table of pairs; with more values, pairs have an equality weight."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum number of neighbours of an entity whose neighbours are paired; larger hubs carry little information."""
+"""Maximum number of neighbours of an entity whose neighbours are paired; pairs at larger hubs are little evidence."""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Dataset:
             tables = self._read_file(path)
             if tables is None or len(tables) != 1:
                 message = f"'{path}' is not a table file" if tables is None else f"'{path}' has {len(tables)} tables"
-                hint = "pass a table file" if tables is None else "pass it as Dataset(path)"
+                hint = "pass a table file" if tables is None else "pass the path itself: Dataset(path)"
                 raise DataError(Diagnostic("E203", message, hint=hint))
             self._add_table(replace(tables[0], name=name))
         elif isinstance(table, Mapping):
@@ -283,7 +283,7 @@ class Dataset:
             other = self.tables[fold_name(source_table.name)]
             message = f"two tables have the name '{source_table.name}': {other.location} and {source_table.location}"
             raise DataError(
-                Diagnostic("E205", message, hint="names are compared without case and underscores; rename one of them")
+                Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
             )
         columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
         is_open = entry is not None and entry.is_open

@@ -102,7 +102,7 @@ _EXAMPLES: dict[str, _ExampleSource] = {
     ),
     "web": _ExampleSource(
         "webkb",
-        "240 web pages of four sites in five categories; words are weak evidence, links stronger evidence.",
+        "240 web pages of four sites in five categories; words are weak evidence, links are stronger evidence.",
         web_pages,
         "site",
     ),

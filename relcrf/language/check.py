@@ -181,7 +181,7 @@ def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
     weight = template.weight if isinstance(template, Rule) else None
     if weight == 0 or (template.options.fixed and not any(template.options.initial_values) and weight is None):
         hint = "set the weight with 'init', or remove 'fixed'"
-        yield Diagnostic("W202", f"the weights of {name} are fixed at 0, so it has no effect", template.span, hint)
+        yield Diagnostic("W202", f"{name} has no effect because its weights are fixed at 0", template.span, hint)
 
 
 def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:

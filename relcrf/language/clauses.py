@@ -248,7 +248,7 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
             "E127",
             f"'{key.name}' is not a binder but a value",
             key.span,
-            "use a binder or an attribute of one as the key",
+            "use a binder, or an attribute of a binder, as the key",
         )
     elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
         hint = "use a binder, or an attribute whose type is a domain, bool, integer or string"

@@ -248,7 +248,7 @@ class _SchemaInference:
         is_direct = is_home and is_name(columns.prefix) and columns.prefix not in table.raw.columns
         is_direct &= all(c.removeprefix(columns.prefix).removeprefix("_").isdigit() for c in columns.columns)
         if not is_direct and not self.manifest.can_query(table):
-            reason = "columns of this form need a manifest, and this source does not support one"
+            reason = "columns of this form need a manifest, which this source does not support"
             self._exclude_column(table, f"{columns.prefix}...", reason)
             return False
         table_stem = table.name.lower().removesuffix("_wide")
@@ -341,10 +341,10 @@ class _SchemaInference:
             if repeats:
                 return replace(attribute, type="open")
             if column.kind == "text":
-                self._exclude_column(table, column.name, "a different text in nearly every row: a name")
+                self._exclude_column(table, column.name, "nearly every row has a different text, such as a name")
                 return None
         if column.kind == "whole" and column.is_unique:
-            self._exclude_column(table, column.name, "a different number in every row: an identifier")
+            self._exclude_column(table, column.name, "every row has a different number, such as an identifier")
             return None
         types = {"whole": "integer", "real": "real", "date": "date"}
         return replace(attribute, type=types[column.kind])
@@ -417,13 +417,13 @@ class _SchemaInference:
             return
         for column, other in find_references(table, self.candidates):
             if candidate.key is None or not self.manifest.can_query(table):
-                reason = "refers to other entities, which needs a manifest, and this source does not support one"
+                reason = "refers to other entities; this requires a manifest, which this source does not support"
                 self._exclude_column(table, column, reason)
             elif id(other) in self.entities:
                 name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
                 key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
                 sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {reference} IS NOT NULL"
-                self.manifest.add_query(name, sql, f"which {other.name} a {candidate.name} belongs to")
+                self.manifest.add_query(name, sql, f"the {other.name} to which each {candidate.name} belongs")
                 first = RelationArgument("member", entity.name, entity, "member", entity.size)
                 arguments = [first, self._make_argument("other", other, "other", table.columns[column].distinct)]
                 present = table.columns[column].present

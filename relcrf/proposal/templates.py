@@ -223,7 +223,7 @@ class _TemplateBuilder:
         binders = _binders(relation, names)
         keys = [a for a in relation.arguments if a.entity is None]
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
-        comment = "frequency of its tuples" + (f", for each {keys[0].type_name}" if keys else "")
+        comment = "frequency of the tuples" + (f", for each {keys[0].type_name}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
         first = relation.arguments[0].entity
         if first is not None and len(relation.arguments) == len(relation.arguments_of(first)) == 2:

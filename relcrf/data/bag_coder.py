@@ -1,4 +1,4 @@
-"""Bag attributes (multisets of values): finding the columns of a bag in raw tables, and building its coded table."""
+"""Bag attributes (multisets of values): finding the columns of a bag, and building its table `vid, code, count`."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class _Binder(BagCoder):
     def _find_argument_columns(
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
-        """Return the column of each argument of a relation, by name or else by position; None for a missing column."""
+        """Find the column of each argument of a relation by name, or else by position; None for a missing column."""
         by_name = [table.column(p.name) for p in relation.parameters]
         if all(by_name):
             return by_name

@@ -1,4 +1,4 @@
-"""Conversion of the columns of raw tables to coded columns; invalid values are reported with their row numbers."""
+"""Conversion of columns of raw tables to coded columns (indices of values); invalid values are reported by row."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class ColumnCoder:
         return None
 
     def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """Return SQL of a column's codes and a SQL join that it needs ('' if none); None if the column is invalid."""
+        """Return SQL of a column's codes, and SQL of a join that the codes need, or ''; None for an invalid column."""
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = quoted(f"d_{column}")
             code_table = self.cell_code_tables.get((domain, table.location, column))

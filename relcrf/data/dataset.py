@@ -44,7 +44,7 @@ class RawTable(NamedColumns):
         types: DuckDB type of each column.
         is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
             and false if False.
-        numbered_scan: A variant of `scan` whose first column is the row number; None if `scan` returns rows 1, 2, ...
+        numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
     """
 
     name: str

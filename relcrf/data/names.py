@@ -1,4 +1,4 @@
-"""Names of tables and columns: the names accepted in raw tables, and the unique names used in coded tables."""
+"""Names of tables and columns: names accepted in raw tables, and unique names in coded tables (indices of values)."""
 
 from __future__ import annotations
 

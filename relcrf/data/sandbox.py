@@ -22,7 +22,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     extensions, other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
-        DataError: The SQL is not a single SELECT, fails, or references its own result (E234).
+        DataError: The SQL of a query is not a single SELECT, fails, or depends on its own result (E234).
     """
     tables = {source.name.lower(): source for source in source_tables}
     queries_by_name = {query.name.lower(): query for query in queries}

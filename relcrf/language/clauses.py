@@ -1,4 +1,7 @@
-"""Validation of the clauses of templates, rules, and derived and random relations: types, names, evidence."""
+"""Validation of the clauses of templates, rules, and derived and random relations: types, names, evidence.
+
+A *random term* is a random attribute or an atom of a random relation; a *binder* is a declared variable of a template.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,7 @@ def has_broken_condition(scope: NameScope) -> bool:
 
 
 def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
-    """Return the type of an expression and no errors, or None and the errors in the expression.
-
-    If the expression refers to a declaration that has errors, return None and no errors.
-    """
+    """Return the type of an expression and [], or None and its errors; errors in declarations it uses are omitted."""
     inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
     problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
     if problems or _has_broken_reference(scope, expression):
@@ -131,7 +131,7 @@ def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str)
 
 
 def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
-    """Validate the clauses of a template whose binders (declared variables) have known types."""
+    """Validate the clauses of a template whose binders have known types."""
     scope = NameScope(spec, template.parameters, template.where)
     if template.where is not None:
         yield from check_condition(scope, template.where)

@@ -135,7 +135,7 @@ class Connective(Spanned):
 class Aggregate(Spanned):
     """`count { q where Link(q, p) }`: an aggregate over the bindings of its local names.
 
-    A name is local to the aggregate if `where` binds it and the outer scope does not; all other names are outer names.
+    A name is local to the aggregate if `where` binds it and the outer scope does not; other names are outer names.
 
     Args:
         function: `exists`, `count`, `sum`, `min`, `max` or `mean`.

@@ -1,4 +1,4 @@
-"""Properties of the `over` clause: its random terms, its evidence and its patterns.
+"""Properties of the `over` clause: its random terms (attributes and atoms), its evidence and its patterns.
 
 A pattern is a set of joint states with a common weight. If `over` lists random terms (a *table*), each joint state is a
 pattern; if `over` is a formula, the joint states that make the formula true are its only pattern.

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
-The variables of a rule `BODY => HEAD` are universally quantified. Conjuncts of the body that depend only on evidence
-become the `where` of the template, as the rule is true if one of them is false; the rest becomes the formula in `over`.
+The variables of a rule `BODY => HEAD` are universally quantified. The rule is true if a conjunct of the body is false.
+The conjuncts over evidence therefore become the `where` of the template; the rest of the rule becomes its formula.
 """
 
 from __future__ import annotations

@@ -171,9 +171,9 @@ class WeightOptions:
 class Template(Spanned):
     """A template of factors with shared weights; see the language reference.
 
-    A *pattern* is a set of joint states with a common weight. If `over` is a list of random terms, each joint state is
-    a pattern; if `over` is a formula, the only pattern is that the formula is true. A single `a.x` is a list; a single
-    `R(a)` of a boolean relation is a formula. If `by` is empty, the only feature is the constant 1.
+    A *pattern* is a set of joint states with a common weight. If `over` is a list of random terms (attributes, atoms),
+    each joint state is a pattern; if `over` is a formula, the states in which it is true are the only pattern. A single
+    `a.x` is a list; a single `R(a)` of a boolean relation is a formula. If `by` is empty, the only feature is 1.
 
     Args:
         symmetric: whether the joint states (u, v) and (v, u) of the two random terms have the same weight.

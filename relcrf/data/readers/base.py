@@ -19,7 +19,7 @@ class SourceTable:
         name: The table's name in models.
         location: The file or server, and the table if there are several, as shown in messages.
         scan: A DuckDB table expression for a FROM clause.
-        numbered_scan: A variant of `scan` whose first column is the row number; None if `scan` returns rows 1, 2, ...
+        numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
     """
 
     name: str

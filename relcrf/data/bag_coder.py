@@ -114,7 +114,7 @@ class BagCoder(ColumnCoder):
         assert self.problems, f"no bad row found in the table of {name}, although a row refers to an unknown entity"
 
     def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
-        """Build the coded table of a bag: one row per (entity, value), sorted by both, with the sum of the counts.
+        """Build the coded table of a bag: one row per pair (entity, value), in sorted order, with the sum of counts.
 
         If a row refers to an unknown entity, return False and build no table.
         """

@@ -169,7 +169,7 @@ def scan_with_row_numbers(table: RawTable) -> str:
 
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
-    """Return the rows of a query that selects (row number, cell text, row number of the first occurrence or NULL)."""
+    """Summarise a query that selects bad rows: (row number, cell text, row number of the first occurrence or NULL)."""
     rows = connection.execute(
         f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {MAX_SHOWN_ROWS}"
     ).fetchall()

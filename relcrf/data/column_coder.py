@@ -1,4 +1,4 @@
-"""Conversion of columns of raw tables to coded columns (indices of values); invalid values are reported by row."""
+"""Conversion of columns of raw tables to coded columns (indices of values), with reports of invalid values."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ class Dataset:
     # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
-        """Create a schema; return a cursor that uses it and can read all raw tables, and the name of the schema."""
+        """Create a schema; return (cursor, schema name). The cursor uses the schema and can read all raw tables."""
         self._n_schemas += 1
         schema = f"model{self._n_schemas}"
         cursor = self.store.cursor()

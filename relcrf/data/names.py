@@ -10,7 +10,7 @@ from relcrf.model.types import Bag, DomainType
 
 
 class NamedColumns:
-    """A raw table whose columns are found by name, ignoring case and underscores."""
+    """The base class of tables whose columns are found by name, ignoring case and underscores."""
 
     columns: Collection[str]
 
@@ -23,7 +23,7 @@ class NamedColumns:
         return next(filter(None, map(self.column, names)), None)
 
     def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
-        """Return the entity column and the value column of a bag; None if no column has an accepted name."""
+        """Return the entity column and the value column of a bag; None unless both have an accepted name."""
         owner, value = self.first_column(entity.name, entity.key), self.first_column(*bag_value_names(attribute))
         return None if owner is None or value is None or owner == value else (owner, value)
 

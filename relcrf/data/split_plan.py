@@ -1,4 +1,4 @@
-"""The language of splits; a split defines which labels are held out. The command line, manifests and Python use it.
+"""The language of splits on the command line, in manifests and in Python. A split defines which labels are held out.
 
     school                      each value of the column `school` is a fold; `column=a=b` selects the column named `a=b`
     by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` assigns the values to 4 folds
@@ -45,7 +45,7 @@ class SplitPlan:
         column: For the kinds `column` and `time`, the column, with or without the name of its entity type.
         folds: Number of folds. For the kind `column`, None means one fold for each value of the column.
         fraction: For the kind `hide`, the fraction to hide.
-        attribute: For the kind `hide`, the attribute or relation, or `ALL_ATTRIBUTES`; None hides variables by hash.
+        attribute: For `hide`, the attribute or relation to hide, or `ALL_ATTRIBUTES`; None selects variables by hash.
         seed: Seed of the hashes or of the random generator.
         repeats: Number of partitions, drawn with consecutive seeds.
         holdout: Names of the folds to hold out; if empty, each fold is held out in turn.

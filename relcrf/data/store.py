@@ -27,8 +27,8 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Larger data is moved to
-files; the rest of the memory is left for computations."""
+"""Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Data beyond these limits is
+moved to files; the rest of the memory is left for computations."""
 
 _TYPES = {
     "number": "DOUBLE",

@@ -1,4 +1,4 @@
-"""Validation of a model specification, which reports every error and warning as a diagnostic."""
+"""Validation of a model specification; every error and warning is reported as a diagnostic."""
 
 from __future__ import annotations
 

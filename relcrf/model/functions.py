@@ -84,7 +84,7 @@ class PluginFunction:
         result: `real`, `integer`, `bool` or `string`.
         summary: one line of documentation.
         compute: function of floats, lists of floats and strings that returns the result, or None for a missing value.
-            It is not called if an argument is missing. It must be deterministic: the number of calls is undefined.
+            It is not called if an argument is missing. It must be deterministic, as the number of calls is undefined.
     """
 
     parameters: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
 The variables of a rule `BODY => HEAD` are universally quantified. The rule is true if a conjunct of the body is false.
-The conjuncts over evidence therefore become the `where` of the template; the rest of the rule becomes its formula.
+The conjuncts over evidence therefore become the `where` of the template; the rest of the rule becomes the formula.
 """
 
 from __future__ import annotations

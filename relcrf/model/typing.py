@@ -1,7 +1,7 @@
 """Name resolution and type inference in the clauses of one declaration.
 
 A `NameScope` contains the *binders* (declared variables) and the existential variables of a declaration. It returns the
-type of an expression, or raises a `TypeCheckError`. The checker and grounding use it.
+type of an expression, or raises a `TypeCheckError`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class EntityCandidate:
         table: The table with one row per entity; None if the entities occur only in references.
         key: The column that identifies the entities; None if there is none.
         references: Columns that refer to the entities, as pairs (table, column).
-        sequence: If the rows form sequences, the column that identifies the sequence and the column of the position.
+        sequence: If the rows form sequences, the pair (column that identifies the sequence, column of the position).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The schema of a proposed model: entity types, attributes, bags and relations; columns that the model does not use."""
+"""The schema of a proposed model: entity types, attributes, bags and relations, and the columns that are not used."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for a full weight table of pairs; with more values, pairs have an equality weight."""
+"""Maximum number of target values for which pairs have a full weight table; otherwise they have one equality weight."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum number of neighbours of an entity whose neighbours are paired; pairs at larger hubs are little evidence."""
+"""Maximum degree of an entity whose neighbours are paired; it is weak evidence that two entities share a larger hub."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _binder_name(type_name: str, *taken: str) -> str:
 
 
 def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
-    """Return `names` extended with a binder name for each argument, by argument name."""
+    """Return a copy of `names` (binders by argument name), to which a binder is added for each of `arguments`."""
     for argument in arguments:
         names = names | {argument.name: _binder_name(argument.type_name, *names.values())}
     return names

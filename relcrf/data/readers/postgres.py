@@ -111,7 +111,7 @@ def mask_url(url: str) -> str:
 
 
 def _copy_query(connection: Any, sql: str, store: Store) -> str:
-    """Copy the rows of a query to a table, by a temporary CSV file, and return the name of the table."""
+    """Copy the rows of a query to a table, through a temporary CSV file, and return the name of the table."""
     query = f"(\n{sql.strip().rstrip(';')}\n) AS q"
     # Injection is impossible: only a single statement can be prepared, so the SQL cannot close the parenthesis of COPY.
     description = connection.execute(f"SELECT * FROM {query} LIMIT 0", prepare=True).description

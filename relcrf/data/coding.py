@@ -141,7 +141,7 @@ def find_duplicate_rows(
 
     Args:
         column: Column whose cells are shown as examples.
-        identity: SQL expressions. Rows are duplicates if all expressions are equal, and are skipped if one is NULL.
+        identity: SQL expressions. Rows with equal values of all of these are duplicates; a row with a NULL is skipped.
         value_sql: SQL expression; if given, a duplicate is skipped if its value equals that of the first occurrence.
     """
     row = f"raw.{row_number_column(table)}"

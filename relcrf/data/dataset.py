@@ -224,7 +224,7 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # Report errors of database servers (E235) at the manifest entry; errors in files have their location.
+                # Report errors of database servers (E235) at the manifest entry; errors in files are located there.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]

@@ -4,9 +4,9 @@
     by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` assigns the values to 4 folds
     time=Page.year              periods of a time column; each period is predicted from the earlier periods
     folds=10                    10 folds; a hash of an entity's key selects the fold of the entity
-    random                      folds of random labels
-    component                   folds of random connected components
-    snowball                    folds of random regions that grow along links
+    random                      random folds of labels
+    component                   folds of whole connected components
+    snowball                    folds that grow along links from random variables
     hide=0.1                    10 % of the variables are hidden, selected by a hash of their keys
     hide=0.1,of=Friends         10 % of the labels of each state of Friends; `of=*`: of every attribute and relation
 

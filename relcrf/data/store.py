@@ -206,7 +206,7 @@ class Store:
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.
 
-        In a plain path, DuckDB would open `http://...` on the network, expand `~`, and treat `*` as a wildcard.
+        If a path is passed unchanged, DuckDB opens `http://...` on the network, and expands `~` and wildcards.
         """
         name = os.path.abspath(path)
         if _GLOB_CHARACTERS.search(name):

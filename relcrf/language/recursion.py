@@ -96,7 +96,7 @@ def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _negative_atoms(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
-    """Yield the atoms below an operator other than `and`, `or` and `exists`, which are the monotone operators."""
+    """Yield the atoms below an operator other than the monotone operators `and`, `or` and `exists`."""
     if isinstance(node, Atom) and not is_positive:
         yield node
     is_monotone = isinstance(node, Connective) and node.operator in ("and", "or")

@@ -211,6 +211,6 @@ def disjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def names_in(expression: Expression) -> set[str]:
-    """Return the names in an expression, including those before the dot of an attribute."""
+    """Return the names in an expression, including the name before the dot of an attribute."""
     named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
     return {node.name if isinstance(node, Name) else node.binder for node in named}

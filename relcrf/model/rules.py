@@ -57,7 +57,7 @@ def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expressio
     random = [part for part in parts if scope.random_terms(part)]
     head = formula.right
     if random and not scope.random_terms(head):
-        # The head is evidence, so the template applies only where the head is false; its formula is the negated body.
+        # The head is evidence, so the template applies only where the head is false; the formula is the negated body.
         return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
     return optional_conjunction(evidence), e.Connective(
         "=>", conjunction(random), head, span=formula.span

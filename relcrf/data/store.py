@@ -230,7 +230,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds. DuckDB closes it after internal errors (e.g. a damaged file)."""
+        """Return True if the database still responds; internal errors of DuckDB, e.g. for damaged files, invalidate it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:

@@ -72,7 +72,7 @@ class RelationArgument:
     """An argument of a relation. The type of the argument is an entity type, or a domain if `entity` is None.
 
     Args:
-        column: The argument's column in the relation's table, as reshaped by the queries of the proposed manifest.
+        column: The argument's column in the relation's table, which the queries of the manifest may have reshaped.
         distinct: Number of distinct values.
     """
 

@@ -188,7 +188,7 @@ class _TemplateBuilder:
     def _add_equality_template(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
     ) -> None:
-        """Add a template with one weight for pairs of a derived relation whose values are equal."""
+        """Add a template for the pairs of a derived relation; its only weight applies if both values are equal."""
         self._add(
             name, f"one weight: {comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
             f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",

@@ -17,7 +17,7 @@ class CsvReader(AbstractReader):
     delimiter: ClassVar[str] = ","
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        # No sniffing: it would skip the lines above a ragged line instead of reporting the number of that line.
+        # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         yield SourceTable(name, str(path), f"read_csv({store.file_literal(path)}, {options}, {strict})")

@@ -100,7 +100,7 @@ class BoundModel:
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
     def texts(self, type_name: str) -> np.ndarray:
-        """Return the keys of an entity type, or the values of a domain, in the order of the indices; shape (n,), object."""
+        """Return the keys of an entity type or the values of a domain, by vid or code; shape (n,), dtype object."""
         return (
             self.keys(type_name) if self.spec.entity(type_name) else np.asarray(self.domains[type_name], dtype=object)
         )

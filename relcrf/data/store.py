@@ -230,7 +230,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds; internal errors of DuckDB, e.g. for damaged files, invalidate it."""
+        """Return True if the database still responds; an internal error, e.g. for a damaged file, invalidates it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:

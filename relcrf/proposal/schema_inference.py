@@ -98,10 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a key and valid names, or if a query can build such a table.
-
-        Otherwise, record that the tables of the candidate are left out.
-        """
+        """Return True if a table with a key and valid names exists or a query can build it; otherwise, report this."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:

@@ -180,7 +180,7 @@ class _TemplateBuilder:
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
-            comment = "entities that a third one links to are similar"
+            comment = "entities with a link from the same entity are similar"
             self._add_equality_template(
                 f"co_{name}", comment, entity, attribute, self.relations.reserve(f"Co{r}"), where
             )

@@ -178,7 +178,7 @@ class ColumnCoder:
 
         Args:
             normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Otherwise
-                cells are compared unchanged, which is several times faster and cannot match a wrong key.
+                cells are compared unchanged; this is several times faster and cannot match a wrong key.
         """
         column_type, raw = table.column_type(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"

@@ -361,7 +361,7 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
             message = f"{table.location} already has another column '{new}'"
             raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    # A location must identify one table; two manifest entries may read one file and name its columns differently.
+    # A location must identify one table; two manifest entries may read one file and rename columns differently.
     location = f"{table.location}, table '{table.name}'"
     return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 

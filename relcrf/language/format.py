@@ -201,7 +201,7 @@ class _DeclarationLayout:
         yield indent, row
 
     def _is_inline_by(self, k: int) -> bool:
-        """Return True if the token is the `by` of nearest neighbours or of a gate, which does not start a line."""
+        """Return True if the token is the `by` of nearest neighbours or of a gate; this `by` does not start a line."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
     def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from relcrf.language.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class UnparsedDeclaration(Diagnostic):
-    """A syntax error with the keyword and the name of its declaration; either is '' if it is unknown."""
+    """A syntax error with the keyword and the name of its declaration; an unknown keyword or name is ''."""
 
     keyword: str = ""
     declared_name: str = ""

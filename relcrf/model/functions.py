@@ -195,6 +195,6 @@ FUNCTIONS = FunctionRegistry()
 
 
 def external_function(name: str) -> ExternalFunction | None:
-    """Return a function of another package by its name; None if the function is built in."""
+    """Return the function of another package with this name; None if the function with this name is built in."""
     function = FUNCTIONS[name]
     return function if isinstance(function, ExternalFunction) else None

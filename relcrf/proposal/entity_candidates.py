@@ -1,4 +1,4 @@
-"""Candidates for entity types and references to them, which are found by comparing the values and names of columns."""
+"""Candidates for entity types, and references to entities, found by comparing the values and names of columns."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ MAX_TABLE_VALUES = 40
 """Maximum number of target values for which pairs have a full weight table; otherwise they have one equality weight."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum degree of an entity whose neighbours are paired; it is weak evidence that two entities share a larger hub."""
+"""Maximum degree of an entity whose neighbours are paired; a common neighbour of larger degree is weak evidence."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def read_query(url: str, store: Store, name: str, sql: str) -> SourceTable:
 
 @contextmanager
 def _connect(url: str) -> Iterator[tuple[Any, str]]:
-    """Open a read-only session on one snapshot of the database; yield it and the server's location for messages."""
+    """Open a read-only session on one snapshot of the database; yield (connection, server location for messages)."""
     psycopg = import_extra("psycopg", "postgres", "a PostgreSQL source")
     location = mask_url(url)
     try:

@@ -1,4 +1,4 @@
-"""Bag attributes: locating their columns in raw tables and building their coded tables."""
+"""Bag attributes (multisets of values): finding the columns of a bag, and building its table `vid, code, count`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BagCoder(ColumnCoder):
     def _find_bag_columns(
         self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
     ) -> tuple[RawTable, str, str, str | None] | None:
-        """Return the table of a bag and its columns of entities, of values and of counts (None without counts)."""
+        """Return (table, entity column, value column, count column or None) of a bag; None if it has no valid table."""
         assert isinstance(attribute.type, Bag)
         own_table = self.dataset.find_table(entity.name)
         column = own_table.column(attribute.name) if own_table else None
@@ -114,9 +114,9 @@ class BagCoder(ColumnCoder):
         assert self.problems, f"no bad row found in the table of {name}, although a row refers to an unknown entity"
 
     def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
-        """Build the columns of a bag: one row per entity and value, sorted, with the sum of the counts.
+        """Build the coded table of a bag: one row per pair (entity, value), in sorted order, with the sum of counts.
 
-        If a row refers to an unknown entity, return False and build no columns.
+        If a row refers to an unknown entity, return False and build no table.
         """
         assert isinstance(attribute.type, Bag)
         n_entities, n_values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])

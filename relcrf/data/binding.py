@@ -1,10 +1,10 @@
 """The binding of a model to a dataset: the tables are checked against the model and coded as dense integers.
 
-A *vid* is the number of an entity within its type, from 0 in the order of the keys; a *code* is the number of a value within
-its domain. Binding builds a table `vid, key, attributes...` for each entity type; a table of distinct tuples of vids and codes
-for each relation, with the attributes of the tuples; a table of the tuples listed in the data for each random relation, with
-their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain. All of
-these tables are materialized with int32 columns, which DuckDB joins fastest; `names.py` defines the names of the tables.
+A *vid* is the index of an entity within its type, in the order of the keys; a *code* is the index of a value within its
+domain. Binding builds a table `vid, key, attributes...` for each entity type; for each relation, a table of distinct
+tuples of vids and codes, with their attributes; for each random relation, a table of the tuples in the data with their
+states; a table `vid, code, count` for each bag; and a table `code, value` for each domain. All tables are materialized
+with int32 columns, which DuckDB joins fastest. `names.py` defines the names of the tables.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of the open domains of a trained model; they keep their codes, and new values get the next codes.
+        vocabulary: Values of the open domains of a trained model. These values keep their codes; values that occur only
+            in the data get the next codes.
 
     Raises:
-        DataError: The tables do not fit the model; lists every problem found in them.
+        DataError: The tables do not fit the model; the error lists every problem.
     """
     with dataset.store.reraise_plugin_errors():
         return _Binder(BoundModel(spec, dataset), vocabulary or {}).run()
@@ -46,7 +47,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
 
 @dataclass(frozen=True)
 class _ValueColumn:
-    """A value column of tuples: its name in the coded table, the raw column (for messages), and the SQL of the coded value."""
+    """A column of values of tuples: its name in the coded table, its name in the raw table, and SQL of the code."""
 
     name: str
     raw_column: str
@@ -56,7 +57,7 @@ class _ValueColumn:
 class _Binder(BagCoder):
     """The state of one binding.
 
-    Problems are collected. After the first one, the other tables are still checked, but built only as far as the checks need.
+    Problems are collected. After the first problem, tables are checked, but only what further checks need is built.
     """
 
     def __init__(self, bound: BoundModel, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -100,12 +101,12 @@ class _Binder(BagCoder):
         self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
-        """Append the values that occur in the data to the table of an open domain, sorted as texts."""
+        """Append the values in the data that the table `name` of an open domain lacks, in lexicographic order."""
         code_tables = []
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             code_table = f"cells.{domain.name}.{number}"
-            source = self.dataset.find_table(table.name) or table  # a list column is unnested from a raw table
+            source = self.dataset.find_table(table.name) or table  # for a list column, `table` unnests the raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
@@ -168,7 +169,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """Create the coded table of an entity type; after a problem, create only the key column, to check references to it."""
+        """Create the coded table of an entity type; after a problem, only its key column, to check references."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -230,7 +231,7 @@ class _Binder(BagCoder):
     def _find_argument_columns(
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
-        """Return the columns of a relation's arguments, found by name or else by position; None for a missing column."""
+        """Find the column of each argument of a relation by name, or else by position; None for a missing column."""
         by_name = [table.column(p.name) for p in relation.parameters]
         if all(by_name):
             return by_name
@@ -277,7 +278,7 @@ class _Binder(BagCoder):
         values: Sequence[_ValueColumn],
         name: str,
     ) -> None:
-        """Create the table of the distinct coded tuples with their values; if tuples are invalid, report them instead."""
+        """Create the table of the distinct coded tuples with their values, or report the tuples that are invalid."""
         codes, entity_joins = [], []
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
             if column is None:
@@ -320,7 +321,7 @@ class _Binder(BagCoder):
         columns: Sequence[str | None],
         values: Sequence[_ValueColumn],
     ) -> None:
-        """Report rows that lack an argument, refer to an unknown entity, or contradict the attribute value of an equal tuple.
+        """Report rows that lack an argument, refer to an unknown entity, or repeat a tuple with a different value.
 
         Args:
             columns: Columns of the arguments; None for a missing column.
@@ -345,7 +346,7 @@ class _Binder(BagCoder):
     def _find_value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
         """Return the column with the values of a random relation; None if there is none.
 
-        The listed tuples of a boolean relation are then true.
+        Without such a column, the listed tuples of a boolean relation are true.
         """
         arguments = self._find_argument_columns(relation, table, quiet=True)
         column = table.state_column(relation, arguments)
@@ -363,7 +364,7 @@ class _Binder(BagCoder):
         return column
 
     def _bind_random_relation(self, relation: s.RandomRelation) -> None:
-        """Create the table of a random relation's listed tuples with their states; a tuple without a value is unobserved."""
+        """Create the table of a random relation's listed tuples and states; a tuple without a value is unobserved."""
         name = listed_table(relation.name)
         table = self.dataset.find_table(relation.name)
         if table is None:

@@ -1,4 +1,8 @@
-"""A model bound to a dataset: the coded tables that binding builds (see `binding.py`) and grounding reads."""
+"""A model bound to a dataset: the coded tables that binding builds (see `binding.py`) and grounding reads.
+
+A coded table contains integers: the *vid* of an entity is the index of the entity within its type, and the *code* of
+a value is the index of the value within its domain.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,18 @@ T = TypeVar("T")
 
 @dataclass
 class BoundModel:
-    """The coded tables of a model in DuckDB, with the results of checking the data.
+    """The coded tables of a model, and the results of checking the data against the model.
 
     Args:
         sizes: Number of entities of each entity type.
-        domains: Values of every domain in the order of their codes; for open domains, the values in the data.
+        domains: Values of each domain, in the order of the codes; the values of an open domain come from the data.
         vector_lengths: Length of each vector attribute, by (entity type, attribute).
-        notes: Assumptions made by binding, for the user.
+        notes: Messages to the user about the assumptions that binding made.
         missing_labels: Predicted attributes without a column, as (entity type, attribute).
         closed_world: Random relations whose tuples are false unless the data lists them.
-        product_relations: Random relations with a variable for every tuple of their arguments.
-        external_tables: Tables stored as NumPy columns outside DuckDB: the bags, sorted by entity and value.
-        sources: Locations of the raw tables of each entity type, relation, bag (`Entity.attribute`) and domain.
+        product_relations: Random relations with a variable for every combination of argument values.
+        external_tables: Coded tables that are stored as NumPy columns outside DuckDB: bags, sorted by entity and value.
+        sources: Locations of the raw tables, by entity type, relation, bag (`Entity.attribute`) or domain.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
     """
 
@@ -54,7 +58,7 @@ class BoundModel:
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
-    """A cursor on the dataset's database. It uses a separate schema, so that several models can be bound to one dataset."""
+    """A cursor on the dataset's database; its schema is separate, so several models can be bound to one dataset."""
     schema: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,15 +69,12 @@ class BoundModel:
         weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
 
     def register_columns(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
-        """Register columns as a table of the bound model; they are scanned in place."""
+        """Register columns as a table of the bound model; DuckDB scans the columns without a copy."""
         self.external_tables[table] = dict(columns)
         self.connection.register(table, self.external_tables[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection to the coded tables.
-
-        Raw data frames are not registered on it, because registering one takes a millisecond.
-        """
+        """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms."""
         cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():
@@ -99,7 +100,7 @@ class BoundModel:
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
     def texts(self, type_name: str) -> np.ndarray:
-        """Return the keys of an entity type by vid, or the values of a domain by code; shape (n,), object."""
+        """Return the keys of an entity type or the values of a domain, by vid or code; shape (n,), dtype object."""
         return (
             self.keys(type_name) if self.spec.entity(type_name) else np.asarray(self.domains[type_name], dtype=object)
         )
@@ -120,12 +121,12 @@ class BoundModel:
         return np.column_stack([rows[f"c{d}"] for d in range(length)])
 
     def has_column(self, entity: str, column: str) -> bool:
-        """Return True if the raw table of an entity type has a column, which the model may or may not declare."""
+        """Return True if the raw table of an entity type has a column, even if the model does not declare it."""
         table = self.dataset.find_table(entity)
         return table is not None and table.column(column) is not None
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
-        """Return the text of any column of an entity type's raw table by vid; a missing text is ''.
+        """Return a column of an entity type's raw table as texts, in the order of the vids; a missing text is ''.
 
         Raises:
             DataError: The table has no such column (E212).
@@ -155,7 +156,7 @@ class BoundModel:
 def reraises_plugin_errors(
     function: Callable[Concatenate[BoundModel, P], T],
 ) -> Callable[Concatenate[BoundModel, P], T]:
-    """Decorate a function so that errors of plugin functions in its queries are raised unchanged."""
+    """Decorate a function that runs queries: errors of plugin functions are raised unchanged, not as DuckDB errors."""
 
     @wraps(function)
     def wrapper(bound: BoundModel, /, *args: P.args, **settings: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""SQL that converts raw columns to attribute types, and queries that locate bad rows."""
+"""SQL that converts columns of raw tables to attribute types, and queries for bad rows (rows with invalid values)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 MAX_SHOWN_ROWS = 3
-"""Maximum number of bad rows that a diagnostic lists; the others are only counted."""
+"""Maximum number of bad rows that a diagnostic lists; further bad rows are only counted."""
 
 WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 REAL_TYPES = ("DOUBLE", "FLOAT")
 
 MAX_EXACT_INTEGER = 9e15
-"""Bound below which a double represents every integer exactly; the largest such bound is 2**53, about 9.007e15."""
+"""A double represents every integer up to this bound exactly; the largest such bound is 2**53, about 9.007e15."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class Conversion:
     """SQL that converts a raw column to an attribute type.
 
     Args:
-        present: SQL condition that the cell has a value. converted: SQL of the value, NULL if the cell has another type.
-        expected: The values that the type accepts, for messages.
+        present: SQL condition that is true if the cell has a value.
+        converted: SQL expression of the converted value; NULL if the cell cannot be converted.
+        expected: Description, for messages, of the values that the type accepts.
     """
 
     present: str
@@ -38,7 +39,7 @@ class Conversion:
 
 
 def text_sql(table: RawTable, column: str) -> str:
-    """Return SQL of a column's cell as trimmed text, NULL if it is empty; the query must have the form `FROM ... AS raw`."""
+    """Return a SQL expression of a cell's trimmed text, NULL if it is empty; the table's alias must be `raw`."""
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
@@ -52,7 +53,7 @@ def text_sql(table: RawTable, column: str) -> str:
 
 
 def integer_sql(text: str) -> str:
-    """Return SQL that converts a text to BIGINT, NULL unless it is written as an integer; a bare cast would round 2.6 to 3."""
+    """Return SQL that converts a text to BIGINT; NULL if it is not an integer (a plain cast would round 2.6 to 3)."""
     return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
@@ -99,7 +100,7 @@ class BadRows:
         return str(self.examples[0][1])
 
     def diagnostic(self, code: str, message: str, table: RawTable, column: str, hint: str) -> Diagnostic:
-        """Return a diagnostic at the first bad row, with the other rows in its notes."""
+        """Return a diagnostic that is located at the first bad row and lists the other rows in its notes."""
         notes = [] if self.original_row is None else [f"first occurrence in row {self.original_row}"]
         if self.count > 1:
             others = (f"row {row}" if value is None else f"row {row} ('{value}')" for row, value in self.examples[1:])
@@ -109,7 +110,7 @@ class BadRows:
 
 
 def any_row_matches(connection: duckdb.DuckDBPyConnection, table: RawTable, condition: str) -> bool:
-    """Return True if a row of a raw table satisfies a condition; row numbers are not computed."""
+    """Return True if any row of a raw table satisfies a SQL condition, without computing row numbers."""
     ((count,),) = connection.execute(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}").fetchall()
     return bool(count)
 
@@ -117,13 +118,13 @@ def any_row_matches(connection: duckdb.DuckDBPyConnection, table: RawTable, cond
 def find_bad_rows(
     connection: duckdb.DuckDBPyConnection, table: RawTable, column: str, condition: str, cell_sql: str | None = None
 ) -> BadRows | None:
-    """Return the rows of a raw table that satisfy a condition; None if there are none.
+    """Return the rows of a raw table that satisfy a SQL condition; None if there are none.
 
     Args:
-        cell_sql: SQL of the text shown for a bad row; by default, that of `column`.
+        cell_sql: SQL expression of the text shown for a bad row; by default, the cell of `column`.
     """
     if not any_row_matches(connection, table, condition):
-        return None  # row numbers are computed only for a row to report
+        return None  # computing row numbers is slow, so it is done only if there is a row to report
     cell = cell_sql or f"raw.{quoted(column)}"
     selected = f"raw.{row_number_column(table)}, CAST({cell} AS VARCHAR), NULL"
     return _fetch_bad_rows(connection, f"SELECT {selected} FROM {scan_with_row_numbers(table)} WHERE {condition}")
@@ -139,9 +140,9 @@ def find_duplicate_rows(
     """Return the rows of a raw table that repeat an earlier row; None if there are none.
 
     Args:
-        column: Column whose cells are shown.
-        identity: SQL expressions that are equal in duplicate rows. Rows in which one of them is NULL are skipped.
-        value_sql: SQL of a value; if given, only duplicates whose value differs from that of the first occurrence are returned.
+        column: Column whose cells are shown as examples.
+        identity: SQL expressions. Rows with equal values of all of these are duplicates; a row with a NULL is skipped.
+        value_sql: SQL expression; if given, a duplicate is skipped if its value equals that of the first occurrence.
     """
     row = f"raw.{row_number_column(table)}"
     present = " AND ".join(f"{part} IS NOT NULL" for part in identity)
@@ -162,13 +163,13 @@ def row_number_column(table: RawTable) -> str:
 
 
 def scan_with_row_numbers(table: RawTable) -> str:
-    """Return a FROM item `raw`: a raw table with row numbers, which are computed before joins or filters reorder the rows."""
+    """Return a FROM item named `raw`: a raw table with row numbers, computed before a join or filter reorders rows."""
     columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
     return f"{table.numbered_scan or f'(SELECT row_number() OVER (), * FROM {table.scan})'} AS raw({columns})"
 
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
-    """Return the first rows and the number of rows of a query that selects (row number, cell text, row that it repeats)."""
+    """Summarise a query that selects bad rows: (row number, cell text, row number of the first occurrence or NULL)."""
     rows = connection.execute(
         f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {MAX_SHOWN_ROWS}"
     ).fetchall()
@@ -179,18 +180,18 @@ def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRow
 
 
 def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
-    """Return a SQL list of texts."""
+    """Return a SQL list of string literals."""
     return "[" + ", ".join(literal(v) for v in values) + "]"
 
 
 def is_numeric(table: RawTable, column: str) -> bool:
-    """Return True if a column has a numeric type; texts that contain numbers do not count."""
+    """Return True if a column has a numeric type; a text column is not numeric, even if all its cells are numbers."""
     column_type = table.column_type(column)
     return column_type in WHOLE_TYPES or column_type in REAL_TYPES or column_type.startswith("DECIMAL")
 
 
 def number_list_sql(texts: Sequence[str]) -> str | None:
-    """Return a SQL list of texts parsed as numbers; other texts become NaN, which no cell equals. None if all are NaN."""
+    """Return a SQL list of texts parsed as numbers (NaN for a text that is not a number); None if all are NaN."""
     numbers = [_parse_number(text) for text in texts]
     return None if all(map(math.isnan, numbers)) else f"CAST({text_list_sql([*map(repr, numbers)])} AS DOUBLE[])"
 

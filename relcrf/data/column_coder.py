@@ -1,4 +1,4 @@
-"""Conversion of raw columns to model columns: types, domains, vectors and keys; every bad value is reported with its row."""
+"""Conversion of columns of raw tables to coded columns (indices of values), with reports of invalid values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relcrf.model.types import Bool, DomainType, Vector
 
 
 class ColumnCoder:
-    """A builder of SQL for single columns of a bound model; it collects diagnostics in `problems`."""
+    """A builder of the SQL that converts single columns of raw tables; it collects diagnostics in `problems`."""
 
     def __init__(self, bound: BoundModel) -> None:
         self.bound = bound
@@ -35,16 +35,16 @@ class ColumnCoder:
         self.connection = bound.connection
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
-        """DuckDB type of the key column, by entity type; only entity types whose table of codes has been created."""
+        """DuckDB type of the key column, by entity type; an entity type is added when its coded table is created."""
         self.cell_code_tables: dict[tuple[str, str, str], str] = {}
-        """Tables of raw cells and their codes, by (open domain, location of the raw table, column)."""
+        """Names of the tables that map raw cells to codes, by (open domain, location of the raw table, column)."""
 
     def _execute(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
 
     @contextmanager
     def _collect_read_errors(self, table: RawTable) -> Iterator[None]:
-        """Collect the errors of an unreadable table instead of raising them, so that the other tables are still checked."""
+        """Collect the errors of an unreadable table instead of raising them, so that other tables are still checked."""
         try:
             with report_read_errors(table.location):
                 yield
@@ -57,7 +57,7 @@ class ColumnCoder:
         self.bound.sources.setdefault(name, set()).add(table.location)
 
     def _attribute_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
-        """Return SQL of an attribute's coded column; None if the column is invalid or missing."""
+        """Return SQL of an attribute's coded column; None if the column is invalid, or missing and not predicted."""
         if isinstance(attribute.type, Vector):
             return self._vector_sql(owner, attribute, table)
         column = table.column(attribute.name)
@@ -91,7 +91,7 @@ class ColumnCoder:
         return f"CASE WHEN {conversion.present} THEN {code} END"
 
     def _domain_code_sql(self, description: str, domain_name: str, table: RawTable, column: str) -> str | None:
-        """Return SQL of a column's codes in a domain; None if a cell is not in the domain."""
+        """Return SQL of a column's codes in a domain; None if a cell is not a value of the domain."""
         domain = self.spec.domain(domain_name)
         text = text_sql(table, column)
         if isinstance(domain, OpenDomain):
@@ -138,7 +138,7 @@ class ColumnCoder:
             value = f"TRY_CAST(raw.{quoted(column)} AS DOUBLE[])"
         else:
             value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in columns) + "]"
-        # The most frequent length; all vectors must have it.
+        # All vectors must have the most frequent length.
         ((length,),) = self._execute(f"SELECT mode(len({value})) FROM {table.scan} AS raw")
         size = int(str(length or 0))
         finite = f"list_transform({value}, lambda x: coalesce(isfinite(x), false))"
@@ -158,7 +158,7 @@ class ColumnCoder:
         return None
 
     def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """Return SQL of a value's code and the join that it needs; None if the column is invalid."""
+        """Return SQL of a column's codes, and SQL of a join that the codes need, or ''; None for an invalid column."""
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = quoted(f"d_{column}")
             code_table = self.cell_code_tables.get((domain, table.location, column))
@@ -178,7 +178,7 @@ class ColumnCoder:
 
         Args:
             normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Otherwise
-                cells are compared unchanged, which is several times faster and cannot match a wrong key.
+                cells are compared unchanged; this is several times faster and cannot match a wrong key.
         """
         column_type, raw = table.column_type(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"
@@ -189,7 +189,7 @@ class ColumnCoder:
         return f"{key} = {self._key_sql(entity, table, column)}"
 
     def _entity_join(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
-        """Return the join of a column of keys with the entity table; see `_key_condition`."""
+        """Return the SQL join of a column of keys with the entity table; for `normalize` see `_key_condition`."""
         same = self._key_condition(entity, table, column, alias, normalize=normalize)
         return f"LEFT JOIN {quoted(entity_table(entity))} AS {alias} ON {same}"
 
@@ -206,10 +206,10 @@ class ColumnCoder:
     def _check_references(
         self, type_name: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
     ) -> None:
-        """Report the rows whose argument is empty or refers to an unknown entity; `message` and `hint` are for empty arguments.
+        """Report the rows whose cell in a column is empty (with `message` and `hint`) or refers to an unknown entity.
 
         Args:
-            type_name: An entity type or a domain. References are checked only if the keys of the entity type are known.
+            type_name: An entity type or a domain. Unknown entities are reported only if the keys of the type are known.
             row_filter: SQL that selects the rows to check.
         """
         entities = f"SELECT 1 FROM {quoted(entity_table(type_name))} AS e"

@@ -1,4 +1,4 @@
-"""Datasets: named raw tables behind one DuckDB connection, independent of a model."""
+"""Datasets: the raw tables of a source. A *raw table* is readable by DuckDB, and is not yet coded for a model."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ class RawTable(NamedColumns):
 
     Args:
         name: The file name without its suffix, or the name specified by the caller or a manifest.
-        location: The location shown in messages.
-        scan: A DuckDB table expression.
-        columns: Column names in order. types: DuckDB's types in the same order.
-        is_open: True if unlisted tuples of a random relation are query variables; otherwise they are false.
-        numbered_scan: Like `scan`, with row numbers as the first column; None if rows are numbered from 1.
+        location: The file, database table or argument that contains the table, as shown in messages.
+        scan: A DuckDB table expression that returns the rows.
+        columns: Column names.
+        types: DuckDB type of each column.
+        is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
+            and false if False.
+        numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
     """
 
     name: str
@@ -59,13 +61,13 @@ class RawTable(NamedColumns):
 
 
 class Dataset:
-    """Tables to ground models on.
+    """A set of raw tables, to which models can be bound.
 
     Args:
-        source: A folder of table files; a manifest `dataset.toml`, or the folder that contains it; one file with tables,
-            such as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames
-            (pandas, Polars, Arrow), mappings of columns (NumPy arrays, lists), paths of table files or NetworkX graphs.
-        memory: Memory limit for tables and ground columns, e.g. `500MB`; larger data is moved to files.
+        source: A folder of table files; a manifest `dataset.toml` or its folder; one file with tables, such as a SQLite
+            database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
+            Arrow), mappings of columns (NumPy arrays, lists), paths of table files or NetworkX graphs.
+        memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
 
     Raises:
         DataError: The source does not exist, has no table, or cannot be read.
@@ -76,9 +78,9 @@ class Dataset:
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
-        """Storage of the long columns of groundings."""
+        """Storage of the columns of ground graphs, in memory or in temporary files."""
         self.split: SplitPlan | None = None
-        """The manifest's plan for holding out labels."""
+        """The plan in the manifest for holding out labels; None if the manifest contains no plan."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
@@ -103,8 +105,8 @@ class Dataset:
         """Return a dataset with the tables of a NetworkX graph.
 
         Args:
-            nodes: Name of the node table: `id`, and a column for each node attribute.
-            edges: Name of the edge table: `source`, `target`, and a column for each edge attribute.
+            nodes: Name of the node table. Its columns are `id` and one for each node attribute.
+            edges: Name of the edge table. Its columns are `source`, `target` and one for each edge attribute.
         """
         return cls(graph_columns(graph, nodes, edges), memory=memory)
 
@@ -132,7 +134,7 @@ class Dataset:
         ]
 
     def _matching_readers(self, path: Path) -> list[tuple[AbstractReader, str]]:
-        """Return the readers that handle the suffix of a file, each paired with that suffix."""
+        """Return a pair (reader, suffix) for each reader that handles a suffix of the file's name."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
     def _read_file(self, path: Path) -> list[SourceTable] | None:
@@ -196,7 +198,7 @@ class Dataset:
             tables = self._read_file(path)
             if tables is None or len(tables) != 1:
                 message = f"'{path}' is not a table file" if tables is None else f"'{path}' has {len(tables)} tables"
-                hint = "pass a table file" if tables is None else "pass it as Dataset(path)"
+                hint = "pass a table file" if tables is None else "pass the path itself: Dataset(path)"
                 raise DataError(Diagnostic("E203", message, hint=hint))
             self._add_table(replace(tables[0], name=name))
         elif isinstance(table, Mapping):
@@ -222,7 +224,7 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # Errors of database servers are fixed in the manifest, but errors in files are fixed in the files.
+                # Report errors of database servers (E235) at the manifest entry; errors in files are located there.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]
@@ -270,7 +272,7 @@ class Dataset:
         return replace(matches[0], name=entry.name)
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
-        """Add a table, with its columns renamed as its manifest entry specifies."""
+        """Add a table, and rename its columns as the manifest entry specifies."""
         try:
             description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
@@ -281,7 +283,7 @@ class Dataset:
             other = self.tables[fold_name(source_table.name)]
             message = f"two tables have the name '{source_table.name}': {other.location} and {source_table.location}"
             raise DataError(
-                Diagnostic("E205", message, hint="names are compared without case and underscores; rename one of them")
+                Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
             )
         columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
         is_open = entry is not None and entry.is_open
@@ -301,7 +303,7 @@ class Dataset:
     # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
-        """Create a schema; return a cursor that uses it and can read all raw tables, and the name of the schema."""
+        """Create a schema; return (cursor, schema name). The cursor uses the schema and can read all raw tables."""
         self._n_schemas += 1
         schema = f"model{self._n_schemas}"
         cursor = self.store.cursor()
@@ -310,24 +312,24 @@ class Dataset:
         return cursor, schema
 
     def find_table(self, *names: str) -> RawTable | None:
-        """Return the first of these tables that exists, ignoring case and underscores; None if none exists."""
+        """Return the first existing table among `names`, ignoring case and underscores; None if there is none."""
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:
-        """Return the files that changed after the dataset was opened; either version may have been read."""
+        """Return the files that changed after the dataset was opened; the old or the new content may have been read."""
         return [
             str(path) for path, stamp in self._file_stamps.items() if not path.exists() or _file_stamp(path) != stamp
         ]
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:
-    """Return the device, inode, size and modification time of a file, which change with its content."""
+    """Return the device, inode, size and modification time of a file; new content changes at least one of them."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _require_inside_folder(path: Path, folder: Path) -> None:
-    """Raise an error for a symbolic link that leads out of its folder; link and folder may come from an untrusted source.
+    """Raise an error for a symbolic link that leads out of its folder, because the folder may be untrusted.
 
     Raises:
         DataError: The link leads out of the folder (E233).
@@ -340,10 +342,10 @@ def _require_inside_folder(path: Path, folder: Path) -> None:
 
 
 def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
-    """Return a table with the columns renamed as its manifest entry specifies.
+    """Return a table with the columns renamed as the manifest entry specifies.
 
     Raises:
-        DataError: The table has no such column, or another column already has the new name.
+        DataError: The table lacks a column that the entry renames, or another column already has the new name.
     """
     names = {}
     for new, old in entry.columns.items():
@@ -359,7 +361,7 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
             message = f"{table.location} already has another column '{new}'"
             raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    # A location must identify one table: two tables of one file may differ in the names of their columns.
+    # A location must identify one table; two manifest entries may read one file and rename columns differently.
     location = f"{table.location}, table '{table.name}'"
     return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 

@@ -1,4 +1,4 @@
-"""Imports of optional packages, which only single formats need."""
+"""Imports of optional packages, each of which only some file formats or data sources need."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from relcrf.errors import Diagnostic, UsageError
 
 
 def import_extra(package: str, extra: str, purpose: str) -> ModuleType:
-    """Import a package of an extra.
+    """Import a package that an optional extra of relcrf installs.
 
     Args:
-        purpose: The feature that needs the package, as the subject of the message `... needs the package`.
+        purpose: The feature that needs the package; the subject of the message `... needs the package`.
 
     Raises:
         UsageError: The package is not installed (E351).

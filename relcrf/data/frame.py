@@ -1,4 +1,4 @@
-"""A small table of results that converts to pandas, Polars and Arrow and writes files."""
+"""A small table of results, which can be converted to pandas, Polars or Arrow, and written to files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COPY_OPTIONS = {
     ".jsonl": "FORMAT json",
     ".parquet": "FORMAT parquet",
 }
-"""DuckDB's COPY options for the formats that it writes itself."""
+"""DuckDB's COPY options, by suffix, for the formats that DuckDB writes."""
 
 _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Create the folder of a file for `Frame.write`; raise an error before any work is done if the path cannot be written.
+    """Create the folder of a file that `Frame.write` will write; call this before long work, to raise errors early.
 
     Raises:
-        UsageError: The suffix is unknown, the path is a folder or not UTF-8 text, or Arrow's package is not installed.
+        UsageError: The suffix is unknown, the path is a folder or not UTF-8, or pyarrow is needed but not installed.
     """
     if not is_utf8(str(path)):
         raise UsageError(Diagnostic("E312", f"'{path}' is not UTF-8 text", hint="choose another name"))
@@ -44,7 +44,7 @@ def require_writable(path: Path) -> None:
 
 
 NOTEBOOK_ROWS = 20
-"""Maximum number of rows that a notebook shows; `rows()` returns all of them."""
+"""Maximum number of rows that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +58,7 @@ class Frame:
         """Return a frame with the given rows.
 
         Args:
-            dtypes: Column names, each with the type of its values.
+            dtypes: Type of the values of each column, by column name.
         """
         columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
         return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(dtypes.items(), columns, strict=True)})
@@ -74,7 +74,7 @@ class Frame:
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
     def take_rows(self, rows: np.ndarray) -> Frame:
-        """Return the rows at the given indices, in that order."""
+        """Return a frame of the rows with the given indices, in the order of the indices."""
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
     def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:

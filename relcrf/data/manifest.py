@@ -49,7 +49,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the manifest's folder, and the name of a table in it if it has several."""
+    """A file in the manifest's folder, and the name of one of its tables; None if the file has only one table."""
 
     path: Path
     table: str | None
@@ -78,7 +78,8 @@ class QueryEntry:
     """A table defined by a query over the other tables of the manifest.
 
     Args:
-        location: Span of the query in the manifest. file: Path of the manifest, for messages.
+        location: Span of the query in the manifest.
+        file: Path of the manifest, for messages.
     """
 
     name: str
@@ -93,8 +94,9 @@ class TableEntry:
 
     Args:
         columns: Mapping from the model's column names to the column names of the source.
-        is_open: True if unlisted tuples of a random relation are query variables; otherwise they are false.
-        source_location: Span of the source in the manifest. columns_location: Span of the column names.
+        is_open: For a table of a random relation: unlisted tuples are query variables if True, and false if False.
+        source_location: Span of the source in the manifest.
+        columns_location: Span of the key `columns` in the manifest.
     """
 
     name: str
@@ -117,7 +119,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read a manifest and validate everything that does not require opening a table.
 
     Raises:
-        DataError: The manifest is invalid; lists every problem with its line.
+        DataError: The manifest is invalid; the error lists every problem with its line.
     """
     try:
         if path.exists() and not path.is_file():  # e.g. a pipe; reading it would block
@@ -181,7 +183,7 @@ class _ManifestReader:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
 
     def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
-        """Report the keys of a table that are unknown or have a value of another type; return True if there are none."""
+        """Report unknown keys and values of the wrong type in a TOML table; return True if there are none."""
         before = len(self.problems)
         section = ".".join(path) or "the manifest"
         for key, value in table.items():
@@ -213,8 +215,8 @@ class _ManifestReader:
         if source is None or duplicates:
             return None
         key = next(k for k in _SOURCES if k in entry)
-        source_place, columns_place = self.locations.find(*path, key), self.locations.find(*path, "columns")
-        return TableEntry(name, source, columns, entry.get("open", False), source_place, columns_place)
+        source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
+        return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span)
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]
@@ -246,7 +248,7 @@ class _ManifestReader:
         return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
-        """Return the path of a file, with links resolved, if it is inside the manifest's folder; otherwise, add a problem."""
+        """Return the path of a file. If it is missing or outside the manifest's folder, report this and return None."""
         if "\0" in text:
             self._add_problem(f"{text!a} is not a file name", None, *path, code="E203")
             return None
@@ -302,7 +304,7 @@ class _ManifestReader:
 
 
 def _resolve_links(path: Path) -> Path:
-    """Return a path with its links resolved; unlike `path.resolve()`, accept a link that points to itself."""
+    """Return a path with its links resolved; unlike `path.resolve()`, do not raise an error if links form a cycle."""
     return Path(os.path.realpath(path))
 
 

@@ -1,4 +1,4 @@
-"""Names of tables and columns: the accepted names in raw tables, and the unique names of coded tables and their columns."""
+"""Names of tables and columns: names accepted in raw tables, and unique names in coded tables (indices of values)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relcrf.model.types import Bag, DomainType
 
 
 class NamedColumns:
-    """A raw table whose columns are found by name, ignoring case and underscores."""
+    """The base class of tables whose columns are found by name, ignoring case and underscores."""
 
     columns: Collection[str]
 
@@ -19,22 +19,22 @@ class NamedColumns:
         return next((c for c in self.columns if fold_name(c) == fold_name(name)), None)
 
     def first_column(self, *names: str) -> str | None:
-        """Return the first of these columns that exists; None if none exists."""
+        """Return the first existing column among `names`; None if there is none."""
         return next(filter(None, map(self.column, names)), None)
 
     def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
-        """Return the entity column and the value column of a bag; None if their names do not identify them."""
+        """Return the entity column and the value column of a bag; None unless both have an accepted name."""
         owner, value = self.first_column(entity.name, entity.key), self.first_column(*bag_value_names(attribute))
         return None if owner is None or value is None or owner == value else (owner, value)
 
     def state_column(self, relation: RandomRelation, arguments: Collection[str | None]) -> str | None:
-        """Return the column with the values of a random relation, never an argument column; None if there is none."""
+        """Return the column with the values of a random relation, excluding argument columns; None if there is none."""
         named = (self.column(name) for name in state_column_names(relation))
         return next((column for column in named if column is not None and column not in arguments), None)
 
 
 def vector_column_pattern(attribute: str) -> re.Pattern[str]:
-    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector; its only group matches the number."""
+    """Return the regular expression of a vector's column names, e.g. `pixels_0`; its only group matches the number."""
     return re.compile(rf"{re.escape(attribute)}_?(\d+)", re.IGNORECASE)
 
 
@@ -56,20 +56,20 @@ def state_column_names(relation: RandomRelation) -> tuple[str, ...]:
 
 
 def entity_table(entity: str) -> str:
-    """Return the name of the table of an entity type; its columns are `vid`, `key`, and one per attribute."""
+    """Return the name of an entity type's coded table; its columns are `vid` (index), `key`, and one per attribute."""
     return f"ent.{entity}"
 
 
 def relation_table(relation: str) -> str:
-    """Return the name of the table of a relation, which may be derived or random.
+    """Return the name of the coded table of a relation, which may be derived or random.
 
-    Its columns are `a0`, `a1`, ... for the arguments, and one per attribute or, for random relations, `vid` and `state`.
+    Its columns are `a0`, `a1`, ... (arguments), and one per attribute or, for a random relation, `vid` and `state`.
     """
     return f"rel.{relation}"
 
 
 def listed_table(relation: str) -> str:
-    """Return the name of the table of a random relation's listed tuples; its columns are `a0`, `a1`, ..., `state`."""
+    """Return the name of the table of a random relation's tuples in the data; columns: `a0`, `a1`, ..., `state`."""
     return f"lst.{relation}"
 
 
@@ -84,7 +84,7 @@ def domain_table(domain: str) -> str:
 
 
 def type_table(spec: ModelSpec, type_name: str) -> tuple[str, str, str]:
-    """Return the table of an entity type or domain, its column of vids or codes, and its column of texts."""
+    """Return the coded table of an entity type or domain, its column of indices, and its column of keys or values."""
     is_entity = spec.entity(type_name) is not None
     return (entity_table(type_name), "vid", "key") if is_entity else (domain_table(type_name), "code", "value")
 
@@ -95,7 +95,7 @@ def attribute_column(attribute: str) -> str:
 
 
 ARGUMENT_COLUMN = re.compile(r"a\d+")
-"""Pattern of the names of argument columns; they have no missing values."""
+"""Pattern of the names of argument columns; an argument column has no missing values."""
 
 PLUGIN_PREFIX = "plugin_"
 

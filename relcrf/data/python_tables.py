@@ -13,7 +13,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
 class _ArrowStream:
-    """A data frame as an Arrow stream; DuckDB can thus read Polars frames without pyarrow."""
+    """A data frame that DuckDB reads as an Arrow stream; Polars frames thus do not need pyarrow."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -23,7 +23,7 @@ class _ArrowStream:
 
 
 def add_frame(name: str, frame: Any, store: Store) -> str:
-    """Return a table expression for a data frame of pandas, Polars or Arrow.
+    """Return a DuckDB table expression for a pandas or Polars data frame or an Arrow table.
 
     Raises:
         DataError: `frame` is not a data frame (E203).
@@ -42,7 +42,7 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
-    """Return a table expression for columns of equal length: NumPy arrays (scanned in place) or other sequences.
+    """Return a DuckDB table expression for columns of equal length: NumPy arrays (not copied) or other sequences.
 
     Raises:
         DataError: The columns have different lengths, or a value has an unsupported type (E203).
@@ -77,7 +77,7 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
 
 
 def is_graph(value: Any) -> bool:
-    """Return True if a value is a NetworkX graph, or has the same interface."""
+    """Return True if a value has the interface of a NetworkX graph."""
     return all(hasattr(value, name) for name in ("nodes", "edges", "is_directed", "is_multigraph"))
 
 
@@ -85,12 +85,12 @@ def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, lis
     """Return the node table and the edge table of a graph.
 
     Args:
-        nodes: Name of the node table: `id`, and a column for each node attribute.
-        edges: Name of the edge table: `source`, `target`, `key` for a multigraph, and a column for each edge attribute.
-            An undirected edge has one row.
+        nodes: Name of the node table. Its columns are `id` and one for each node attribute.
+        edges: Name of the edge table. Its columns are `source`, `target`, `key` for a multigraph, and one for each edge
+            attribute. An undirected edge has one row.
 
     Raises:
-        DataError: An attribute has the name of one of these columns (E203).
+        DataError: An attribute is named `id`, `source`, `target` or `key`, like a column of its table (E203).
     """
     ends = ("source", "target", "key") if graph.is_multigraph() else ("source", "target")
     edge_rows = graph.edges(data=True, keys=True) if graph.is_multigraph() else graph.edges(data=True)
@@ -103,14 +103,14 @@ def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, lis
 
 
 def _node_key(node: Any) -> str | int:
-    """Return the key of a node: a string or integer unchanged, any other node, e.g. the (0, 1) of a grid, as text."""
+    """Return the key of a node: a string or integer unchanged, any other node, such as (0, 1), as text."""
     return node if isinstance(node, str | int) and not isinstance(node, bool) else str(node)
 
 
 def _columns_with_attributes(
     table: str, fixed_columns: Sequence[str], rows: Iterable[tuple[tuple[Any, ...], Mapping[Any, Any]]]
 ) -> dict[str, list[Any]]:
-    """Return the columns of rows with attributes; an attribute that a row lacks is None."""
+    """Return a table by columns: the fixed columns, then one per attribute; an attribute that a row lacks is None."""
     rows = list(rows)
     names = list(dict.fromkeys(str(name) for _, data in rows for name in data))
     for name in names:

@@ -1,4 +1,4 @@
-"""Sandboxed execution of the SQL in a manifest, in a database that contains only the tables of the manifest."""
+"""Sandboxed execution of the SQL queries of a manifest, in a database that contains only the tables of the manifest."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from relcrf.errors import DataError, Diagnostic, listing, suggestion
 def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTable], store: Store) -> list[SourceTable]:
     """Return the tables that queries compute from source tables.
 
-    The queries run in a separate database file with copies of the source tables that they refer to. No other database
-    is open. Files, extensions, other databases and Python variables are inaccessible, and the settings are locked.
+    The queries run in a separate database file with copies of the source tables that the queries refer to. Files,
+    extensions, other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
-        DataError: The SQL is not a single SELECT, fails, or references its own result (E234).
+        DataError: The SQL of a query is not a single SELECT, fails, or depends on its own result (E234).
     """
     tables = {source.name.lower(): source for source in source_tables}
     queries_by_name = {query.name.lower(): query for query in queries}
@@ -64,7 +64,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
 
 
 def _referenced_tables(query: QueryEntry) -> set[str]:
-    """Return the names of the tables that a query refers to, in lower case; they include its common table expressions."""
+    """Return the names of the tables and common table expressions that a query refers to, in lower case."""
     try:
         statements = duckdb.extract_statements(query.sql)
     except duckdb.Error as error:
@@ -81,7 +81,7 @@ def _referenced_tables(query: QueryEntry) -> set[str]:
 
 
 def _execution_error(query: QueryEntry, error: duckdb.Error, known_tables: Sequence[str]) -> DataError:
-    """Return the error for SQL that DuckDB rejects, at its location in the manifest."""
+    """Return the error for SQL that DuckDB rejects, located at the SQL in the manifest."""
     if isinstance(error, duckdb.PermissionException):
         hint = "SQL can read only the manifest's tables: add a table for the file"
         return _query_error(query, f"the SQL of table '{query.name}' accesses data outside the manifest", hint)

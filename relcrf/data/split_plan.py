@@ -1,14 +1,16 @@
-"""The split language, which defines how labels are held out, on the command line, in manifests and in Python.
+"""The language of splits on the command line, in manifests and in Python. A split defines which labels are held out.
 
     school                      each value of the column `school` is a fold; `column=a=b` selects the column named `a=b`
-    by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
-    time=Page.year              periods of a time column, each predicted from the earlier ones
-    folds=10                    folds by a hash of each entity's key
-    random, component, snowball random folds of labels, connected components, or regions along links
-    hide=0.1                    a fraction of the variables, selected by a hash of their keys
-    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all of them
+    by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` assigns the values to 4 folds
+    time=Page.year              periods of a time column; each period is predicted from the earlier periods
+    folds=10                    10 folds; a hash of an entity's key selects the fold of the entity
+    random                      random folds of labels
+    component                   folds of whole connected components
+    snowball                    folds that grow along links from random variables
+    hide=0.1                    10 % of the variables are hidden, selected by a hash of their keys
+    hide=0.1,of=Friends         10 % of the labels of each state of Friends; `of=*`: of every attribute and relation
 
-You may add `folds=`, `seed=` and `repeats=`, before the name of a column if there is one: `random,folds=10,seed=7`.
+You may add `folds=`, `seed=` and `repeats=`, for example `random,folds=10,seed=7`; a column name must come last.
 """
 
 from __future__ import annotations
@@ -36,16 +38,16 @@ _HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's n
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """A division of variables into folds, or a fraction of the labels to hide.
+    """A partition of the variables into folds, or a fraction of the labels to hide.
 
     Args:
         kind: `column`, `time`, `folds`, `hide`, or one of `RANDOM_KINDS`; see the module's docstring.
-        column: The column of `column` and `time`, with or without the name of its entity type.
-        folds: Number of folds; None for `column` makes each value a fold.
-        fraction: The fraction that `hide` hides.
-        attribute: The attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None to select variables by hash.
+        column: For the kinds `column` and `time`, the column, with or without the name of its entity type.
+        folds: Number of folds. For the kind `column`, None means one fold for each value of the column.
+        fraction: For the kind `hide`, the fraction to hide.
+        attribute: For `hide`, the attribute or relation to hide, or `ALL_ATTRIBUTES`; None selects variables by hash.
         seed: Seed of the hashes or of the random generator.
-        repeats: Number of divisions; they have consecutive seeds.
+        repeats: Number of partitions, drawn with consecutive seeds.
         holdout: Names of the folds to hold out; if empty, each fold is held out in turn.
     """
 
@@ -64,12 +66,12 @@ class SplitPlan:
 
     @property
     def is_deterministic(self) -> bool:
-        """True if every seed gives the same division."""
+        """True if every seed gives the same partition."""
         return self.kind == "time" or (self.kind == "column" and self.folds is None)
 
     @property
     def text(self) -> str:
-        """The text that `parse_split` parses to this plan, except for `holdout`."""
+        """A text that `parse_split` converts to this plan; it does not include `holdout`."""
         options = [] if self.folds is None else [f"folds={self.folds}"]
         if not self.is_deterministic:
             options.append(f"seed={self.seed}")
@@ -103,10 +105,10 @@ class SplitPlan:
 
 
 def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int = 1) -> SplitPlan:
-    """Parse a split; the module documents the language.
+    """Parse a split; the module's docstring describes the language.
 
     Args:
-        folds, seed, repeats: Values of these options (from the command line) if the text does not contain them.
+        folds, seed, repeats: Values of these options that apply if the text does not contain them.
 
     Raises:
         UsageError: The text is not a split (E349).
@@ -158,7 +160,7 @@ def _plan_problem(plan: SplitPlan) -> str | None:
 
 
 def _parse_options(text: str) -> dict[str, str]:
-    """Return the options by name, in order; a column name may contain any characters and extends to the end of the text."""
+    """Return the options by name, in the order of the text. A column name is the rest of the text, including commas."""
     if "=" not in text:
         kind = text.strip()
         return {kind: ""} if kind in RANDOM_KINDS else {"column": text}
@@ -180,10 +182,10 @@ def _parse_options(text: str) -> dict[str, str]:
 
 
 def parse_hide(text: str, seed: int = 0) -> SplitPlan:
-    """Parse the value of `--hide`, a fraction of all labels (`0.1`) or of one attribute or relation (`Friends=0.1`).
+    """Parse the value of `--hide`: a fraction (`0.1`), or a fraction for one attribute or relation (`Friends=0.1`).
 
     Raises:
-        UsageError: The text is something else (E349).
+        UsageError: The text has neither form (E349).
     """
     attribute, equals, fraction = (part.strip() for part in text.rpartition("="))
     if equals and not attribute:
@@ -193,7 +195,7 @@ def parse_hide(text: str, seed: int = 0) -> SplitPlan:
 
 
 def split_problem(kind: str, value: float) -> str | None:
-    """Return the error in a number of `folds` or in a fraction to `hide`; None if it is valid."""
+    """Return an error message for an invalid number of folds or fraction to hide; None if the value is valid."""
     if kind == "folds" and not 2 <= value <= 10_000:
         return f"a split has 2 to 10,000 folds, not {value}"
     if kind == "hide" and not 0 < value < 1:

@@ -1,4 +1,4 @@
-"""The DuckDB database of a dataset: its memory limit, its temporary folder, its tables and functions."""
+"""The DuckDB database of a dataset, with its memory limit, temporary folder, tables and functions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""Fractions of the memory limit for DuckDB's buffers and ground columns; larger data is moved to files. Computations use
-the rest."""
+"""Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Data beyond these limits is
+moved to files; the rest of the memory is left for computations."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -105,13 +105,14 @@ _NOT_FILE_ERRORS = (
 
 @contextmanager
 def report_read_errors(location: str) -> Iterator[None]:
-    """Convert DuckDB errors that are caused by a damaged file to an error with the location of the table.
+    """Convert a DuckDB error that a damaged file causes to an error with the location of the table.
 
     Args:
         location: The table's location, as shown in messages.
 
     Raises:
-        DataError: The file is damaged (E204). UsageError: The memory limit is too low (E315).
+        DataError: The file is damaged (E204).
+        UsageError: The memory limit is too low (E315).
     """
     try:
         yield
@@ -141,7 +142,7 @@ class Store:
     """An embedded DuckDB database, deleted together with the object.
 
     Args:
-        memory: Memory limit for the database and the ground columns, e.g. `500MB`.
+        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
 
     Raises:
         UsageError: `memory` is not a size (E311).
@@ -155,7 +156,7 @@ class Store:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
         self.memory_limit = f"{int(n_bytes * DUCKDB_FRACTION)}B"
-        """Limit of DuckDB's buffers, in DuckDB's notation."""
+        """Limit of DuckDB's buffers, as a value of its setting `memory_limit`."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
@@ -176,13 +177,13 @@ class Store:
         # In a notebook without ipywidgets the progress bar is off, and DuckDB rejects any change of the setting.
         if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             self.connection.execute("SET enable_progress_bar = false")
-        # The file is deleted with the object, so skip the checkpoint: it takes two thirds of a small binding's time.
+        # The file is deleted with the object, so skip the checkpoint, which takes two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting
             self.connection.execute("SET GLOBAL fsync_mode = 'NONE'")
 
     def new_name(self, kind: str) -> str:
-        """Return a name that is unique in the store."""
+        """Return a name that starts with `kind` and is unique in the store."""
         return f"{kind}{next(self._numbers)}"
 
     def new_folder(self) -> Path:
@@ -192,7 +193,7 @@ class Store:
         return folder
 
     def new_database(self, path: Path) -> duckdb.DuckDBPyConnection:
-        """Open a database with the store's memory limit and an empty temporary folder; it loads no extensions."""
+        """Open a database with the store's memory limit, an empty temporary folder, and no extensions."""
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": self.memory_limit,
             "temp_directory": str(self.new_folder()),  # must contain nothing else: DuckDB can always read it
@@ -205,7 +206,7 @@ class Store:
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.
 
-        Otherwise DuckDB would open `http://...` on the network, expand `~`, and read all files that match `a*.csv`.
+        If a path is passed unchanged, DuckDB opens `http://...` on the network, and expands `~` and wildcards.
         """
         name = os.path.abspath(path)
         if _GLOB_CHARACTERS.search(name):
@@ -220,7 +221,7 @@ class Store:
         return literal(name)
 
     def restrict_access(self) -> None:
-        """Restrict the database to the files passed to `file_literal` and to its own folders, irreversibly.
+        """Irreversibly restrict the database to its own folders and the files passed to `file_literal`.
 
         No SQL can then access other files, the network or extensions.
         """
@@ -229,7 +230,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds; an internal error of DuckDB, e.g. for a damaged file, invalidates it."""
+        """Return True if the database still responds; an internal error, e.g. for a damaged file, invalidates it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:
@@ -261,11 +262,11 @@ class Store:
         types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
         result = DuckDBPyType(_TYPES[function.result])
         self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
-        self._functions[name] = call  # cursors may call it after DuckDB has released it
+        self._functions[name] = call  # a cursor may call the function after DuckDB has released it
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:
-        """Raise the original error of a plugin function that failed in a query instead of DuckDB's error.
+        """If a plugin function fails in a query, raise the original error of the function instead of DuckDB's error.
 
         Raises:
             UsageError: A plugin function failed, or the memory limit is too low (E315).
@@ -282,7 +283,7 @@ class Store:
             raise
 
     def add_frame(self, frame: Any) -> str:
-        """Return a table expression for a data frame, which is scanned in place.
+        """Return a table expression for a data frame, which DuckDB scans without a copy.
 
         Raises:
             duckdb.Error, TypeError: `frame` is not a data frame.
@@ -328,6 +329,6 @@ class Store:
 
 
 def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Remove the plugin functions from a connection; DuckDB reports functions that remain at interpreter exit as leaks."""
+    """Remove the plugin functions from a connection; DuckDB reports functions left at interpreter exit as leaks."""
     for name in functions:
         connection.remove_function(name)

@@ -1,4 +1,4 @@
-"""Streaming of query results as batches of NumPy arrays, in Arrow's layout and without a copy."""
+"""Streaming of query results as batches of NumPy arrays, which are views of Arrow buffers except for texts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nanoarrow import c_array_stream
 
 
 def stream_batches(relation: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the rows of a query in DuckDB's batches of tens of thousands of rows. Arrays are views that keep their batch alive.
+    """Yield the rows of a query in DuckDB's batches of tens of thousands of rows, as NumPy arrays by column name.
 
     Args:
-        relation: The query; its connection cannot be used until all rows are read.
-        types: Columns in order, each with the dtype of its DuckDB type; object for texts. No value may be missing.
+        relation: The query. Its connection cannot be used for another query until all rows are read.
+        types: Dtype of each column, which must match the DuckDB type; object for texts. No value may be missing.
     """
     for array in c_array_stream(relation):
         if not array.length:

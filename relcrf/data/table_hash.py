@@ -13,8 +13,8 @@ from relcrf.data.store import report_read_errors
 
 
 def table_content_hash(bound: BoundModel, location: str) -> str:
-    """Return the content hash of a raw table. It covers the names and types of the columns and the bytes of the file; without
-    a file, it covers the rows in any order.
+    """Return the content hash of a raw table: the names and types of the columns, and a hash of the bytes of the file.
+    If the table is not a file, an order-independent hash of the rows replaces the hash of the bytes.
 
     Args:
         location: The table's location, as shown in messages.
@@ -33,7 +33,7 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
 
 
 def hash_rows(dataset: Dataset, table: RawTable) -> str:
-    """Return the number of rows of a table and an order-independent hash of the rows; it depends on the version of DuckDB."""
+    """Return the row count of a table and an order-independent hash of its rows, which depends on DuckDB's version."""
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
     with report_read_errors(table.location):
         (result,) = dataset.connection.execute(sql).fetchall()

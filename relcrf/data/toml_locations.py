@@ -1,4 +1,4 @@
-"""Locations of the keys in a TOML text, because the standard library's parser returns no line numbers."""
+"""Locations of the keys in a TOML text; the parser of the standard library does not return them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TomlLocations:
             self._spans.setdefault(path[:length], Span(self.source, line, start + 1, line, end + 1))
 
     def find(self, *path: str) -> Span:
-        """Return the span of a key; for a key in an inline table, such as `page = { file = ... }`, that of the table's key."""
+        """Return the span of a key. For a key in an inline table `page = { file = ... }`, return the span of `page`."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._spans:
                 return self._spans[path[:length]]

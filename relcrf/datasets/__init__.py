@@ -1,4 +1,4 @@
-"""Small example datasets, generated on demand without network access or external files.
+"""Small example datasets, which are generated on demand without network access or external files.
 
 import relcrf
 

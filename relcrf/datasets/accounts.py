@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 HOUSEHOLDS, RINGS = 700, 50
-"""Number of groups of honest accounts and of mostly fraudulent accounts (rings); the accounts of a group share a device."""
+"""Number of groups: households of honest accounts, and rings of mostly fraudulent accounts. A group shares a device."""
 FRAUD_IN_RING = 0.9
 """Probability that an account of a ring is fraudulent."""
 REVIEWED = 0.4
@@ -17,7 +17,7 @@ STRAY_TRANSFERS = 0.15
 def accounts(seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Return the tables `account`, `uses` (account, device) and `transfer` (sender, receiver).
 
-    `verdict` is missing for accounts that are not reviewed. Age and country are weak evidence of fraud, links strong evidence.
+    `verdict` is missing for accounts that are not reviewed. Links are stronger evidence of fraud than age and country.
     """
     rng = np.random.default_rng(seed)
     size = np.concatenate([rng.integers(1, 4, HOUSEHOLDS), rng.integers(3, 8, RINGS)])

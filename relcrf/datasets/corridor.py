@@ -6,7 +6,7 @@ import numpy as np
 
 MOMENTS, SENSORS, LEVELS = 300, 8, 5
 SAME_LEVEL_PROBABILITY = 0.7
-"""Probability that a sensor has the same level as the previous one."""
+"""Probability that a sensor has the same level as the previous sensor in the corridor."""
 
 
 def sensor_readings(seed: int) -> dict[str, dict[str, np.ndarray]]:

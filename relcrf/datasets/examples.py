@@ -1,4 +1,4 @@
-"""Examples by name; each has a shipped model, generated tables and a split of its labels."""
+"""Examples by name. An example consists of a shipped model, generated tables and a split of the labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _ExampleSource:
     Args:
         model: Name of a shipped model.
         split: The split, as a string: `folds=...`, `hide=...`, or the name of a column that contains the folds.
-        holdout: If `split` is a column, the values that are held out by default.
+        holdout: If `split` is a column, the values of the column that are held out by default.
     """
 
     model: str
@@ -102,7 +102,7 @@ _EXAMPLES: dict[str, _ExampleSource] = {
     ),
     "web": _ExampleSource(
         "webkb",
-        "240 web pages of four sites in five categories; words are weak evidence, links stronger evidence.",
+        "240 web pages of four sites in five categories; words are weak evidence, links are stronger evidence.",
         web_pages,
         "site",
     ),
@@ -143,7 +143,7 @@ def load(name: str, seed: int = 0) -> Example:
 def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bool = False) -> list[Path]:
     """Write the model and the tables of an example to a folder, and return the paths of the files, the model first.
 
-    Tables become CSV files; those with vectors become Parquet files.
+    A table with vectors is written as a Parquet file, any other table as a CSV file.
 
     Args:
         force: Overwrite existing files.

@@ -11,7 +11,7 @@ SMOKING_FRACTION = 0.4
 
 
 def friends(seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """Return the tables `person`, `friends` (each pair in both orders), `smokes` and `cancer`, with all truth values."""
+    """Return the tables `person`, `friends` (each pair in both orders), and `smokes` and `cancer` (truth values)."""
     rng = np.random.default_rng(seed)
     people = np.array([f"p{k:02}" for k in range(PEOPLE)], dtype=object)
     circle = np.arange(PEOPLE) // CIRCLE_SIZE

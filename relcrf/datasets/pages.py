@@ -1,4 +1,4 @@
-"""A small synthetic web for models/webkb.rcrf and similar models; links are stronger evidence than words."""
+"""Synthetic web pages for models/webkb.rcrf and similar models; links are stronger evidence than words."""
 
 from __future__ import annotations
 

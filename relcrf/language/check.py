@@ -1,4 +1,4 @@
-"""Validation of a model specification, which reports every error and warning as a diagnostic."""
+"""Validation of a model specification; every error and warning is reported as a diagnostic."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from relcrf.model.spec import (
 from relcrf.model.typing import NameScope
 
 _CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
-"""Codes of diagnostics that are reported once per model if their messages are equal; for `E104`, once per declaration."""
+"""Diagnostics with one of these codes and equal messages are reported once per model (`E104`: once per declaration)."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111"})
-"""Codes of type errors, which are reported once per attribute."""
+"""Codes of type errors; equal errors are reported once per attribute."""
 
 
 def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
     """Return all errors and warnings of a specification, in the order of the text.
 
     Args:
-        syntax_errors: diagnostics of the parser. Errors that may be consequences of these are omitted.
+        syntax_errors: diagnostics of the parser. An error that may be a consequence of a syntax error is omitted.
     """
     syntax_errors = list(syntax_errors)
     diagnostics = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
@@ -47,7 +47,7 @@ def require_valid(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> 
         syntax_errors: diagnostics of the parser.
 
     Raises:
-        ModelError: with all errors of the parser and of the checker.
+        ModelError: if there are errors; it contains all errors of the parser and of the checker.
     """
     syntax_errors = list(syntax_errors)
     diagnostics = check(spec, syntax_errors)
@@ -64,10 +64,10 @@ def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
 
 
 def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
-    """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the others.
+    """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the repetitions.
 
-    Diagnostics of `codes` are repetitions if their messages are equal. Type errors are repetitions if they concern the same
-    attribute: an error about `a.size` is not reported again for `b.size`.
+    Diagnostics with one of `codes` are repetitions if their messages are equal. Type errors are repetitions if their
+    messages and attributes are equal: an error about `a.size` is not reported again for `b.size`.
     """
     unique: list[Diagnostic] = []
     first_index: dict[str, int] = {}
@@ -127,7 +127,7 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _end_of_text(spec: ModelSpec) -> Span | None:
-    """Return the end of the text, the location of diagnostics about the whole model."""
+    """Return the span of the end of the text, which is the location of diagnostics about the whole model."""
     source = spec.source
     if source is None:
         return None
@@ -181,7 +181,7 @@ def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
     weight = template.weight if isinstance(template, Rule) else None
     if weight == 0 or (template.options.fixed and not any(template.options.initial_values) and weight is None):
         hint = "set the weight with 'init', or remove 'fixed'"
-        yield Diagnostic("W202", f"the weights of {name} are fixed at 0, so it has no effect", template.span, hint)
+        yield Diagnostic("W202", f"{name} has no effect because its weights are fixed at 0", template.span, hint)
 
 
 def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:

@@ -1,4 +1,7 @@
-"""Validation of the clauses of templates, rules, and derived and random relations: types, names, evidence."""
+"""Validation of the clauses of templates, rules, and derived and random relations: types, names, evidence.
+
+A *random term* is a random attribute or an atom of a random relation; a *binder* is a declared variable of a template.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,7 @@ def has_broken_condition(scope: NameScope) -> bool:
 
 
 def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
-    """Return the type of an expression, or None and its errors.
-
-    If the expression refers to a declaration that has errors, the result is None without errors.
-    """
+    """Return the type of an expression and [], or None and its errors; errors in declarations it uses are omitted."""
     inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
     problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
     if problems or _has_broken_reference(scope, expression):
@@ -44,7 +44,7 @@ def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType 
 
 
 def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
-    """Return True if an expression refers to a declaration that has errors, which are reported there."""
+    """Return True if an expression refers to a declaration with errors; these are reported at the declaration."""
     for node_scope, node in scope.walk(expression):
         attribute = None
         if isinstance(node, e.Attribute):
@@ -76,7 +76,7 @@ def _is_invalid_atom(spec: s.ModelSpec, atom: e.Atom) -> bool:
 
 
 def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
-    """Return the names in atoms whose relation is unknown or has another number of parameters."""
+    """Return the names in atoms that have an unknown relation or the wrong number of arguments."""
     names: set[str] = set()
     for node in walk(scope.where) if scope.where is not None else ():
         if isinstance(node, e.Atom) and _is_invalid_atom(scope.spec, node):
@@ -85,7 +85,7 @@ def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
 
 
 def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagnostic]:
-    """Validate each conjunct of a condition over evidence separately, so that one error does not hide others."""
+    """Validate the conjuncts of an evidence condition separately, so that one error does not hide other errors."""
     for part in conjuncts(condition):
         kind, problems = infer_type(scope, part)
         yield from problems
@@ -108,7 +108,7 @@ def _check_evidence_only(scope: NameScope, expression: e.Expression, subject: st
 def _check_tuple_attributes(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
     """Require that `where` contains the atom `R(a, b)` of every tuple attribute `R(a, b).x`."""
     if _names_in_invalid_atoms(scope):
-        return  # a misspelt atom in `where` may be the required one
+        return  # a misspelt atom in `where` may be the required atom
     for node in _unguarded_attributes(expression, frozenset(_required_atoms(scope.where))):
         message = f"'where' does not require the tuple whose '{node.attribute}' is read"
         yield Diagnostic(
@@ -157,7 +157,8 @@ def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
         if names:  # otherwise E137 is reported for the whole model
             subject = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
             message = f"{subject} has no random attribute or relation"
-            yield Diagnostic("E125", message, template.over[0].span, f"the random ones are {listing(names)}")
+            hint = f"the random attributes and relations are {listing(names)}"
+            yield Diagnostic("E125", message, template.over[0].span, hint)
         return
     for item in template.over:
         if len(template.over) > 1 and not scope.is_random(item):
@@ -190,7 +191,7 @@ def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnos
 
 
 def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnostic]:
-    """Validate a formula, which has only random terms, evidence, constants, comparisons and connectives."""
+    """Validate a formula; it may contain only random terms, evidence, constants, comparisons and connectives."""
     evidence = evidence_parts(formula, scope)
     for part in evidence:
         yield from _check_tuple_attributes(scope, part)
@@ -210,13 +211,13 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """Require that both operands of a comparison of states have the same domain, and that a constant is in this domain."""
+    """Require the same domain for both operands of a comparison of states; a constant must be one of its values."""
     left, right = scope.operand_types(node)
     for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
             continue
         if isinstance(scope.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
-            # The states are read from the data; their order may therefore differ between training and prediction.
+            # The states of an open domain are read from the data; the order may differ between training and prediction.
             message = f"the states of the open domain {kind.domain} have no order for '{node.operator}'"
             yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
             return
@@ -247,7 +248,7 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
             "E127",
             f"'{key.name}' is not a binder but a value",
             key.span,
-            "use a binder or an attribute of one as the key",
+            "use a binder, or an attribute of a binder, as the key",
         )
     elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
         hint = "use a binder, or an attribute whose type is a domain, bool, integer or string"
@@ -322,24 +323,24 @@ def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:
     return (part for part in conjuncts(where) if isinstance(part, e.Atom))
 
 
-def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
-    """Yield the tuple attributes whose atom is not a conjunct of an enclosing condition."""
-    if isinstance(node, e.TupleAttribute) and node.atom not in demanded:
+def _unguarded_attributes(node: e.Expression, required: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
+    """Yield the tuple attributes whose atom is not required: it is not a conjunct of an enclosing condition."""
+    if isinstance(node, e.TupleAttribute) and node.atom not in required:
         yield node
     if isinstance(node, e.Aggregate):
-        demanded |= frozenset(_required_atoms(node.where))
+        required |= frozenset(_required_atoms(node.where))
     for child in children(node):
-        yield from _unguarded_attributes(child, demanded)
+        yield from _unguarded_attributes(child, required)
 
 
 def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
-    """Yield a formula and its descendants, except the given parts and the descendants of atoms."""
+    """Yield a formula and its descendants, but neither `parts` nor descendants of `parts` or of atoms."""
     nodes = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
     return (node for node in nodes if node not in parts)
 
 
 def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
-    """Yield the direct sub-expressions whose type does not depend on the context, i.e. all except constants."""
+    """Yield the direct sub-expressions whose type is independent of the context: all except literals and bare names."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):

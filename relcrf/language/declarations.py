@@ -27,7 +27,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
             continue
         has_weights = isinstance(declaration, s.Template | s.Rule)
         name = declaration.name
-        # The names of tables are matched regardless of case and underscores, so other characters must differ.
+        # Names of tables are compared without case and underscores, so declared names must differ in other characters.
         is_domain = isinstance(declaration, s.Domain)
         same_name = by_name.setdefault((has_weights, name), declaration)
         similar_name = (
@@ -44,7 +44,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _describe_line(span: Span, other: Span | None) -> str:
-    """Return the line of a span, with its file if another span is in a different file."""
+    """Return the line of a span for a message; name the file of the span if `other` is in a different file."""
     elsewhere = f" of {span.source.name}" if other and other.source is not span.source else ""
     return f"line {span.line}{elsewhere}"
 
@@ -54,7 +54,7 @@ def _reserved_name(name: str, span: Span | None) -> Diagnostic:
 
 
 def check_domain(declared: s.Domain) -> Iterator[Diagnostic]:
-    """Report an empty or too large range, and duplicate values."""
+    """Report a range that is empty or too large, and duplicate values of an enumeration."""
     if isinstance(declared, s.RangeDomain):
         yield from _check_range(declared, declared.span)
     if isinstance(declared, s.EnumeratedDomain):
@@ -87,7 +87,7 @@ def check_duplicates(
 
 
 def check_attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterator[Diagnostic]:
-    """Validate the attributes of an entity or of a relation."""
+    """Validate the attributes of an entity type or of a relation."""
     yield from check_duplicates(((a.name, a.span) for a in owner.attributes), "attribute", fold_name)
     if isinstance(owner, s.Entity):
         for attribute in owner.attributes:
@@ -156,7 +156,7 @@ def _check_type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> It
 def check_parameters(
     spec: s.ModelSpec, declaration: s.Relation | s.RandomRelation | s.DerivedRelation | s.Template
 ) -> Iterator[Diagnostic]:
-    """Validate the parameters of a relation or the binders of a template."""
+    """Validate the parameters of a relation or the binders (declared variables) of a template."""
     if not declaration.parameters:
         yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
     noun = "binder" if isinstance(declaration, s.Template) else "argument"
@@ -174,5 +174,5 @@ def check_parameters(
 
 
 def has_known_types(spec: s.ModelSpec, parameters: tuple[s.Parameter, ...]) -> bool:
-    """Return True if there is at least one parameter and all have a known type."""
+    """Return True if there is at least one parameter and every parameter has a known type."""
     return len(parameters) > 0 and all(spec.entity(p.type_name) or spec.domain(p.type_name) for p in parameters)

@@ -1,7 +1,7 @@
 """The formatter of models; it changes only white space, and preserves the order of tokens and comments.
 
-A declaration on one line remains there if it fits. Otherwise each clause and each attribute has a separate line; lines that
-are too long are broken at conjuncts and commas. Trailing comments of neighbouring lines are aligned.
+A declaration that is written on one line remains on one line if it is not too long. In other declarations, each clause
+and each attribute starts a line; long lines are broken at conjuncts and commas. Adjacent trailing comments are aligned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_LINE_WIDTH = 100
 """Maximum number of columns of a line without its comment."""
 
 MAX_COMMENT_COLUMN = 60
-"""Last column at which trailing comments are aligned; comments of longer lines directly follow the text."""
+"""Last column at which trailing comments are aligned; the comment of a longer line directly follows the text."""
 
 INDENT = "    "
 
@@ -74,7 +74,7 @@ class _FormattedToken:
     leading_comments: list[str] = field(default_factory=list)
     """The comments on separate lines before the token."""
     is_type_colon: bool = False
-    """Whether the token is the colon between an attribute or a random relation and its type, which is surrounded by spaces."""
+    """Whether the token is the colon before the type of an attribute or random relation; spaces surround this colon."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class _DeclarationLayout:
     trailing_lines: list[str]
     is_one_line: bool
     hanging_indent: int = 0
-    """The column of clause contents relative to the indent: the length of the longest clause keyword plus one space."""
+    """Number of columns from the indent to the content of a clause: the length of the longest keyword plus one."""
 
     attribute_starts: frozenset[int] = frozenset()
     """The indices of the tokens that start attributes."""
@@ -155,7 +155,7 @@ class _DeclarationLayout:
             yield from self._wrap_row(indent, tokens)
 
     def _attribute_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
-        """Yield the head up to the brace, one row for each attribute, and the closing brace."""
+        """Yield rows (indent, tokens): the head up to the brace, one row for each attribute, and the closing brace."""
         opening = next((k for k, t in enumerate(self.tokens) if t.text == "{"), None)
         if opening is None:
             yield "", self.tokens
@@ -183,7 +183,7 @@ class _DeclarationLayout:
         yield "", self.tokens[-1:]
 
     def _clause_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
-        """Yield the head, one row for each clause, and one for the options."""
+        """Yield rows (indent, tokens): the head, one row for each clause, and one row for the options."""
         row: list[_FormattedToken] = []
         depth = 0
         indent = ""
@@ -201,11 +201,11 @@ class _DeclarationLayout:
         yield indent, row
 
     def _is_inline_by(self, k: int) -> bool:
-        """Return True if the token is the `by` of nearest neighbours or of a gate, which remains on its line."""
+        """Return True if the token is the `by` of nearest neighbours or of a gate; this `by` does not start a line."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
     def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:
-        """Yield a row as one line, or as several lines, broken at its comments and at the maximum width."""
+        """Yield a row as one or more lines; break the row at comments and at the maximum width."""
         words = list(self._with_spaces(tokens))
         if tokens[0].text in TEMPLATE_CLAUSES and indent and len(words) > 1:
             words[1] = " " * (self.hanging_indent - len(words[0])) + words[1].lstrip()
@@ -244,7 +244,7 @@ class _DeclarationLayout:
 
 
 def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
-    """Return True if token `k`, which is not the first, is preceded by a space."""
+    """Return True if a space precedes token `k`; k must not be 0."""
     a, b = tokens[k - 1].text, tokens[k].text
     if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not tokens[k].is_type_colon):
         return False
@@ -271,7 +271,7 @@ def _name_tokens(row: list[_FormattedToken]) -> list[_FormattedToken]:
 
 
 def _align_comments(lines: list[tuple[str, str]]) -> list[str]:
-    """Append comments to lines; they are aligned in one column per paragraph, except those of long lines."""
+    """Append comments to lines; the comments of a paragraph are aligned in one column, except those of long lines."""
     out: list[str] = []
     for _, paragraph in groupby(lines, key=lambda line: line == ("", "")):
         rows = list(paragraph)

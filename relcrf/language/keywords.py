@@ -39,7 +39,7 @@ CONTEXT_KEYWORDS = (
     "hard",
     *DECLARATION_KEYWORDS,
 )
-"""Keywords that may follow a name, either inside its declaration or as the start of the next one."""
+"""Keywords that may follow a name: inside a declaration, or as the first word of the next declaration."""
 
 RESERVED_FOR_ATTRIBUTES = ("predict", "latent", "where")
 """Keywords that cannot be names of attributes, because they may precede an attribute or follow a type."""

@@ -17,10 +17,10 @@ from relcrf.model.typing import NameScope
 def check_connected_binders(
     scope: NameScope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()
 ) -> Iterator[Diagnostic]:
-    """Report W201: some binders are not connected by any condition, so that every combination of their values is a binding.
+    """Report W201: two groups of binders (variables) are not connected; every combination of values is a binding.
 
     Args:
-        over: the terms of the factors; a random relation connects its arguments, because only its tuples have variables.
+        over: the terms of the factors; an atom of a random relation connects its arguments.
     """
     groups = group_connected_binders(scope, over)
     if len(groups) > 1:
@@ -32,7 +32,7 @@ def check_connected_binders(
 
 
 def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = ()) -> list[list[str]]:
-    """Return the binders in groups that are connected by conditions or random relations."""
+    """Partition the binders (declared variables) into groups that conditions or random relations connect."""
     group = {binder: {binder} for binder in scope.type_names}
 
     def connect(node: e.Expression) -> None:
@@ -57,7 +57,7 @@ def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = (
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    """Report W204: two binders are interchangeable, so that each pair of their values has two equal factors."""
+    """Report W204: two binders (variables) are interchangeable, so that each pair of values has two equal factors."""
     names_in_over = set().union(*(names_in(item) for item in template.over))
     for first, second in combinations(template.parameters, 2):
         swap = {first.name: second.name, second.name: first.name}
@@ -75,7 +75,7 @@ def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[D
 
 
 def _canonical_clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
-    """Return a form of a template's renamed clauses that does not depend on the order of conjuncts and operands."""
+    """Rename names in a template's clauses; return a form in which the order of conjuncts and operands is canonical."""
     over = tuple(_canonical(spec, rename_names(item, names)) for item in template.over)
     rest = (tuple(_canonical(spec, rename_names(i, names)) for i in items) for items in (template.per, template.by))
     return _canonical_conjuncts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest

@@ -1,7 +1,7 @@
 """The parser, which converts text to a `ModelSpec`.
 
-`tokens.py` splits the text into declarations, and each declaration is parsed separately. An invalid declaration therefore
-results in one diagnostic, and the others are still parsed.
+`tokens.py` splits the text into declarations, and each declaration is parsed separately. An invalid declaration
+therefore results in one diagnostic and does not affect other declarations.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from relcrf.model.spec import Declaration, Include, ModelSpec
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> ModelSpec:
-    """Parse a text without validation, which is the task of `check.py`.
+    """Parse a text; the declarations are not validated (see `check.py`).
 
     Args:
         name: the name of the text in messages.
-        folder: the folder of included files; None does not allow `include`.
+        folder: the folder to which the paths of `include` are relative; if None, `include` is an error.
 
     Raises:
-        ModelError: with all syntax errors of the text.
+        ModelError: if there are syntax errors; it contains all of them.
     """
     spec, problems = parse_with_errors(text, name, folder)
     if problems:
@@ -44,12 +44,12 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 def parse_with_errors(
     text: str, name: str = "<model>", folder: Path | None = None
 ) -> tuple[ModelSpec, list[Diagnostic]]:
-    """Parse the valid declarations of a text; return them and one diagnostic for each invalid declaration."""
+    """Parse a text; return its valid declarations, and one diagnostic for each invalid declaration."""
     return parse_source(SourceText(text, name), folder)
 
 
 def parse_source(text: SourceText, folder: Path | None = None) -> tuple[ModelSpec, list[Diagnostic]]:
-    """Parse the valid declarations of a text and of the files that it includes; return them and the syntax errors."""
+    """Parse a text and the files that it includes; return the valid declarations and the syntax errors."""
     name = text.source.name
     declarations, problems = parse_without_includes(text)
     seen = {Path(name).resolve()} if folder is not None and Path(name).is_file() else set()
@@ -58,7 +58,7 @@ def parse_source(text: SourceText, folder: Path | None = None) -> tuple[ModelSpe
 
 
 def parse_without_includes(text: SourceText) -> tuple[list[Declaration], list[Diagnostic]]:
-    """Parse the valid declarations of a text, without the files that it includes; return them and the syntax errors."""
+    """Parse a text without the files that it includes; return the valid declarations and the syntax errors."""
     return _partition(_parse_declaration(text, each) for each in text.declarations)
 
 
@@ -70,7 +70,7 @@ def _partition(results: Iterable[Declaration | Diagnostic]) -> tuple[list[Declar
 def _parse_includes(
     declarations: list[Declaration], root: Path | None, folder: Path | None, seen: set[Path]
 ) -> Iterator[Declaration | Diagnostic]:
-    """Yield the declarations and errors of each included file once; files that a file includes precede it."""
+    """Yield the declarations and errors of each included file once; the files that a file includes come before it."""
     for include in declarations:
         if not isinstance(include, Include):
             continue
@@ -134,7 +134,7 @@ def feed_parser(tokens: Iterable[Token]) -> tuple[Any, list[lark.Token], Token |
     A word is parsed as a keyword if the grammar allows this keyword at its position, and otherwise as a name.
 
     Returns:
-        Lark's interactive parser, the tokens that it accepted, and the rejected one (None if all were accepted).
+        Lark's interactive parser, the accepted tokens, and the rejected token (None if all tokens were accepted).
     """
     parser: Any = load_grammar().parse_interactive()
     state = parser.parser_state
@@ -179,8 +179,8 @@ def _parse_declaration(text: SourceText, declaration_tokens: DeclarationTokens) 
         )
     try:
         return DeclarationBuilder(text).build_declaration(tree)
-    except InvalidSyntaxTreeError as beyond:
-        return unparsed_declaration(Diagnostic("E001", beyond.message, beyond.span, beyond.hint), tokens)
+    except InvalidSyntaxTreeError as error:
+        return unparsed_declaration(Diagnostic("E001", error.message, error.span, error.hint), tokens)
 
 
 def _unknown_keyword(word: str, span: Span) -> Diagnostic:

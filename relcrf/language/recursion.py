@@ -1,7 +1,7 @@
 """Dependencies of derived relations, and validation of recursive relations.
 
-The definition of a recursive relation must be monotone, so that its least fixed point exists. The relation may therefore occur
-below `and`, `or` and `exists`, but not below `not`, `=>`, `<=>`, a comparison or an aggregate.
+The definition of a recursive relation must be monotone, so that a least fixed point exists. The relation may therefore
+occur below `and`, `or` and `exists`, but not below `not`, `=>`, `<=>`, a comparison or another aggregate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours
 
 
 def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return all relations from which a relation is derived, each with its predecessor on a shortest path from the relation."""
+    """Return the relations that `start` uses directly or indirectly, each with its predecessor on a shortest path."""
     predecessors: dict[str, str] = {}
     queue = deque([start])
     while queue:
@@ -30,7 +30,7 @@ def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, st
 
 
 def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
-    """Return a shortest dependency cycle through a relation, as a path that starts and ends there; empty if there is none."""
+    """Return a shortest dependency cycle as a path from a relation to itself; empty if there is none."""
     predecessors = _find_dependencies(start, uses)
     if start not in predecessors:
         return []
@@ -41,7 +41,7 @@ def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
 
 
 def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
-    """Return the derived relations in topological order; the relations of a cycle form one layer."""
+    """Return the derived relations as layers in topological order; the relations of a cycle form one layer."""
     derived = {d.name: d for d in spec.derived_relations}
     uses = {name: _used_relations(d) & set(derived) for name, d in derived.items()}
     dependencies = {name: {name, *_find_dependencies(name, uses)} for name in derived}
@@ -53,7 +53,7 @@ def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
         sorter.add(
             component[name], *(component[other] for other in sorted(uses[name]) if component[other] != component[name])
         )
-    position = {name: k for k, name in enumerate(derived)}  # the first declaration of a cycle comes first
+    position = {name: k for k, name in enumerate(derived)}  # a layer keeps the order of the declarations
     return [
         [derived[name] for name in sorted(names, key=lambda name: position[name])] for names in sorter.static_order()
     ]
@@ -96,7 +96,7 @@ def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _negative_atoms(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
-    """Yield the atoms in which the expression is not monotonically increasing."""
+    """Yield the atoms below an operator other than the monotone operators `and`, `or` and `exists`."""
     if isinstance(node, Atom) and not is_positive:
         yield node
     is_monotone = isinstance(node, Connective) and node.operator in ("and", "or")

@@ -23,7 +23,7 @@ _TERMINAL_DESCRIPTIONS = {
 }
 _NAME, _COMPARISON = _TERMINAL_DESCRIPTIONS["NAME"], _TERMINAL_DESCRIPTIONS["COMPARISON"]
 _CLAUSES = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS)
-"""The clause keywords in the order of messages, which list them after all other expected tokens."""
+"""The clause keywords, in the order in which messages list them; other expected tokens are listed before them."""
 _CONNECTIVES = frozenset({"<=>", "=>"})
 """Connectives; they may follow any term, so messages list them only if nothing else is expected."""
 _MAX_EXPECTED = 5
@@ -80,7 +80,7 @@ def _describe_expected(accepted: set[str]) -> str:
         for name in names
         if name != _TERMINAL_DESCRIPTIONS["INTEGER"] or _TERMINAL_DESCRIPTIONS["REAL"] not in names
     ]
-    if _TERMINAL_DESCRIPTIONS["INTEGER"] in accepted:  # the description includes negative numbers
+    if _TERMINAL_DESCRIPTIONS["INTEGER"] in accepted:  # 'an integer' may be negative, so '-' is not listed
         names = [name for name in names if name != "-"]
     shown = [name if name in _TERMINAL_DESCRIPTIONS.values() else f"'{name}'" for name in names]
     if not 0 < len(shown) <= _MAX_EXPECTED:
@@ -123,7 +123,7 @@ def _suggest_fix(unexpected: str, remaining: list[str], preceding: list[str], ac
 
 
 def _suggest_type(unexpected: str, preceding: list[str]) -> str:
-    """Return the hint for a name without a colon and a type."""
+    """Return the hint for a name that is not followed by a colon and a type."""
     if len(preceding) > 1 and preceding[-2] == "of":
         return f"for several values of a domain, use the type 'bag of {preceding[-1]}'"
     if unexpected.isidentifier():

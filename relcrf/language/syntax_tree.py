@@ -24,10 +24,10 @@ MAX_DEPTH = 150
 
 
 class InvalidSyntaxTreeError(Exception):
-    """The error that a syntax tree follows the grammar but cannot be represented, e.g. because a number is too large."""
+    """The error for a syntax tree that the specification cannot represent, e.g. because a number is too large."""
 
     def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
-        # Such expressions and numbers are long, so only their beginning is marked.
+        # The text at the error is often long, so the span covers only the beginning.
         end = min(span.end_column, span.column + 20) if span.end_line == span.line else span.column + 1
         self.span = replace(span, end_line=span.line, end_column=end)
         self.message, self.hint = message, hint
@@ -51,7 +51,7 @@ class ParsedOption(NamedTuple):
 
 @dataclass(frozen=True)
 class DeclarationBuilder:
-    """The builder of declarations from syntax trees of a text.
+    """A builder that converts the syntax trees of a text to declarations.
 
     Raises:
         InvalidSyntaxTreeError: by `build_declaration`, if a number, a string or an expression cannot be represented.
@@ -64,7 +64,7 @@ class DeclarationBuilder:
         return built
 
     def _build(self, node: Any) -> Any:
-        """Build the children of a tree, then the tree itself by the function in `_RULE_BUILDERS` for its rule."""
+        """Convert the children of a tree, then call the function in `_RULE_BUILDERS` for the tree's grammar rule."""
         if isinstance(node, Token):
             return node
         rule = str(node.data)
@@ -232,7 +232,7 @@ def _clause_builder(field: str) -> Callable[..., ParsedClause]:
 
 
 _RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "rule"})
-"""Grammar rules whose children are outermost expressions; the nesting depth of these is checked."""
+"""Grammar rules whose children are outermost expressions; the nesting depth of these expressions is checked."""
 
 _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "domain": lambda b, span, name, kind: kind(name.name, span=name.span),
@@ -299,7 +299,7 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "aggregate": _build_aggregate,
     "name": lambda b, span, name: e.Name(str(name), span=span),
 }
-"""Builder functions by grammar rule, in the order of the grammar; arguments are the builder, the span and the built children."""
+"""Builder functions by grammar rule, in the order of the grammar; arguments: builder, span, and converted children."""
 
 
 def _is_too_deep(expression: e.Expression) -> bool:

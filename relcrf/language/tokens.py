@@ -1,8 +1,8 @@
 """The lossless tokenizer of model texts, and the division of tokens into declarations.
 
-Every character of a text belongs to one token; white space, comments and invalid characters also have tokens. The parser, the
-formatter, the highlighter and the language server use the same tokens. All words are `NAME` tokens; the parser recognises the
-keywords among them.
+Every character of a text belongs to one token; white space, comments and invalid characters also have tokens. The
+parser, the formatter, the highlighter and the language server use the same tokens. All words are `NAME` tokens; the
+parser recognises the keywords among them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "cand
 _DECLARATIONS, _CONTEXT_KEYWORDS = frozenset(DECLARATION_KEYWORDS), frozenset(CONTEXT_KEYWORDS)
 _KEYWORDS_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
 _LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
-"""Texts at the end of a line after which the declaration continues on the next line."""
+"""A declaration continues on the next line if a line ends with one of these texts."""
 
 _TOKEN_KINDS = {
     "NAME": "name",
@@ -46,7 +46,7 @@ _TOKEN_KINDS = {
 
 @cache
 def load_grammar() -> lark.Lark:
-    """Load the parser of one declaration; `parse.feed_parser` passes it the tokens of this module."""
+    """Load Lark's parser of a declaration, which gets the tokens of this module from `parse.feed_parser`."""
     text = resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")
     return lark.Lark(text, parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=False)
 
@@ -59,7 +59,7 @@ def literal_terminals() -> dict[str, str]:
 
 @cache
 def _compile_scanner() -> re.Pattern[str]:
-    """Compile a pattern of all terminals, in Lark's order, and of invalid tokens; keywords match as names."""
+    """Compile a pattern that matches any terminal (in Lark's order) or an invalid token; keywords match as names."""
     terminals = [t for t in load_grammar().terminals if not literal_terminals().get(t.name, "").isidentifier()]
     terminals.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
     patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in terminals}}
@@ -76,11 +76,11 @@ def _ignored_terminals() -> frozenset[str]:
 
 
 class Token(NamedTuple):
-    """A token of a text, which starts at offset `start`.
+    """A token; `start` is the offset of its first character in the text.
 
     Args:
-        terminal: terminal of the grammar; `MARK` for a byte order mark, `UNCLOSED` for a string without closing quote, `OTHER`
-            for an invalid character.
+        terminal: name of the terminal in the grammar, or `MARK` for a byte order mark, `UNCLOSED` for a string without
+            a closing quote, `OTHER` for an invalid character.
     """
 
     terminal: str
@@ -124,12 +124,12 @@ class DeclarationTokens:
 
     @property
     def keyword(self) -> str:
-        """The keyword of the declaration; '' if it does not start with one."""
+        """The keyword of the declaration; '' if the first token is not a keyword of a declaration."""
         return self.texts[0] if self.texts[0] in DECLARATION_KEYWORDS else ""
 
     @cached_property
     def name_index(self) -> int | None:
-        """The index of the token with the name of the declaration; None if it has no name."""
+        """The index of the token with the name of the declaration; None if the declaration has no name."""
         k = 2 if self.texts[:2] == ("predict", "relation") else 1
         if self.keyword == "rule":
             colon = self.texts.index(":") if ":" in self.texts else len(self.texts)
@@ -156,7 +156,7 @@ class DeclarationTokens:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Token, str]]:
-        """A mapping from each declared parameter's name to the name's token and the name of the type, '' if it is missing."""
+        """The declared parameters: by name, the token of the name and the name of the type ('' if it is missing)."""
         parameters: dict[str, tuple[Token, str]] = {}
         if self.keyword not in _WITH_PARAMETERS or self.name_index is None:
             return parameters
@@ -168,7 +168,7 @@ class DeclarationTokens:
 
     @cached_property
     def attributes(self) -> dict[int, int]:
-        """A mapping from the index of each attribute-name token to that of its role keyword, or to itself if there is none."""
+        """A mapping from the index of an attribute's name to the index of its first token (role keyword or name)."""
         texts = self.texts
         if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
             return {}
@@ -179,7 +179,7 @@ class DeclarationTokens:
 
 
 class SourceText:
-    """A model text with its tokens and declarations; converts between offsets and spans of lines and columns.
+    """A model text with its tokens and declarations; methods convert between offsets and spans (lines and columns).
 
     Args:
         name: the name of the text in messages.
@@ -190,7 +190,7 @@ class SourceText:
         self.source = Source(name, text)
         self.tokens = tuple(Token(m.lastgroup or "", m[0], m.start()) for m in _compile_scanner().finditer(text))
         self._code = [token for token in self.tokens if token.terminal not in _ignored_terminals()]
-        # Only `\n` ends a line in spans; editors may use other line endings.
+        # For spans, only `\n` ends a line; for editors, other characters may end a line, too.
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
 
     @cached_property
@@ -203,7 +203,7 @@ class SourceText:
 
     @cached_property
     def declarations(self) -> tuple[DeclarationTokens, ...]:
-        """The tokens of each declaration, preceded by any tokens before the first declaration."""
+        """The tokens of each declaration; any tokens before the first declaration are an additional first item."""
         cuts = list(
             dict.fromkeys([0, *_DeclarationSplitter(self._code, self.text).declaration_starts(), len(self._code)])
         )
@@ -218,7 +218,7 @@ class SourceText:
         return self.tokens[bisect_left(self._starts, start) : bisect_left(self._starts, stop)]
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset of a line and a column, both counted from 1; the end of the text if there is no such line."""
+        """Return the offset of a line and a column, counted from 1; the end of the text if there is no such line."""
         if line > len(self._line_starts):
             return len(self.text)
         return min(self._line_starts[line - 1] + column - 1, len(self.text))
@@ -240,7 +240,7 @@ class SourceText:
         return start + len(line_text) - len(line_text.lstrip()), start + len(line_text.rstrip())
 
     def token_at(self, offset: int) -> Token | None:
-        """Return the token at a cursor position; between two tokens, the right one unless only the left one is a name."""
+        """Return the token at a cursor position; between two tokens, the right token unless only the left is a name."""
         right = bisect_right(self._starts, offset) - 1
         if right < 0:
             return None
@@ -261,9 +261,9 @@ class SourceText:
 
 
 class _DeclarationSplitter:
-    """The heuristics that split tokens into declarations, so that a syntax error affects only one of them.
+    """The heuristics that split tokens into declarations, so that a syntax error affects only one declaration.
 
-    Attributes and values may have the names of declaration keywords; the tokens around a keyword are therefore examined, too.
+    An attribute or value may be named like a declaration keyword, so the tokens around a keyword are examined, too.
     """
 
     def __init__(self, code: Sequence[Token], text: str) -> None:
@@ -282,7 +282,7 @@ class _DeclarationSplitter:
         return starts
 
     def _head_length(self, k: int) -> int:
-        """Return the number of tokens from `k` on that certainly start a declaration; 0 if no declaration starts there."""
+        """Return the number of tokens, from `k` on, that certainly start a declaration; 0 if `k` does not start one."""
         word, following = self.words[k], self._word(k + 1)
         if word not in _DECLARATIONS:
             return int(word not in _CONTEXT_KEYWORDS and self._indent(k) == "" and self._is_misspelt_keyword(k))
@@ -319,7 +319,7 @@ class _DeclarationSplitter:
         return k < len(self.code) and self.code[k].kind in ("name", "number")
 
     def _indent(self, k: int) -> str | None:
-        """Return the white space before the first token of a line; None for any other token."""
+        """Return the white space before token `k` if it is the first token of its line; otherwise None."""
         start = self.code[k].start
         if self.text[start - 1 : start] not in ("", "\n", " ", "\t"):
             return None
@@ -363,9 +363,9 @@ class _DeclarationSplitter:
 
 
 def matching_bracket(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that matches the one at index `bracket`.
+    """Return the index of the bracket that matches the bracket at index `bracket`.
 
-    If there is none, return `len(texts)` for an opening bracket and -1 for a closing bracket.
+    If no bracket matches, return `len(texts)` for an opening bracket and -1 for a closing bracket.
     """
     symbol = texts[bracket]
     partner = {"(": ")", "{": "}", ")": "(", "}": "{"}[symbol]

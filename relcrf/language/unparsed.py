@@ -1,4 +1,4 @@
-"""Declarations with syntax errors, and the suppression of errors that only result from these."""
+"""Declarations with syntax errors, and the suppression of errors that may only be consequences of syntax errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relcrf.language.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class UnparsedDeclaration(Diagnostic):
-    """A syntax error with the keyword and the name of its declaration; '' if unknown."""
+    """A syntax error with the keyword and the name of its declaration; an unknown keyword or name is ''."""
 
     keyword: str = ""
     declared_name: str = ""
@@ -47,14 +47,14 @@ def unparsed_declaration(
 
 
 def _contains_declaration(texts: Sequence[str]) -> bool:
-    """Return True if the tokens contain another declaration, whose keyword is missing."""
+    """Return True if the tokens seem to contain a further declaration whose keyword is missing or misspelt."""
     windows = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
     heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in windows)
     return "{" in texts or ".." in texts or ("=", "open") in pairwise(texts) or any(heads)
 
 
 def may_be_consequence(diagnostic: Diagnostic, syntax_errors: Iterable[Diagnostic]) -> bool:
-    """Return True if an error may be only a consequence of one of the syntax errors."""
+    """Return True if an error may be only a consequence of a syntax error."""
     return any(_is_consequence(diagnostic, syntax_error) for syntax_error in syntax_errors)
 
 

@@ -1,1 +1,1 @@
-"""The model specification: frozen data classes for declarations, expressions and types; name lookup and type inference."""
+"""The model specification: data classes for declarations, expressions and types; name lookup and type inference."""

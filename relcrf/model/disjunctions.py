@@ -1,7 +1,7 @@
-"""The extraction of disjunctions from conditions into derived relations.
+"""The extraction of disjunctions: an `or` in a condition becomes a derived relation.
 
-As a filter, `where Link(a, b) or Link(b, a)` would be evaluated for every pair of pages. As a derived relation it is the union of
-two scans, whose cost is proportional to the number of result rows.
+A condition `Link(a, b) or Link(b, a)`, used as a filter, would be evaluated for every pair of pages. As a derived
+relation, it is a union of two scans; the cost of the union is proportional to its number of rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """Return the model with a derived relation for each `or` that binds names, with rules as templates and includes inlined."""
+    """Inline includes, convert rules to templates, extract each `or` that binds names, and return the new model."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:
@@ -66,11 +66,11 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
         yield replace(declaration, where=optional_conjunction(parts))
 
 
-def _should_extract(choice: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
-    """Return True if every case of the disjunction `choice` binds all shared names and no other conjunct binds all of them."""
+def _should_extract(disjunction: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
+    """Return True if every disjunct binds all names in `shared`, and no conjunct in `others` binds all of them."""
     if len(shared) < 2 or any(shared <= _bound_names(p) for p in others):
         return False
-    return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(choice))
+    return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(disjunction))
 
 
 def _bound_names(node: e.Expression) -> set[str]:

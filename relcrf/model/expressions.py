@@ -1,7 +1,7 @@
 """Expressions of the language: conditions in `where`, formulas in `over`, features in `by`, keys in `per`.
 
-All four have the same node types; the checker validates which nodes are allowed in which position. Spans are used in messages
-and ignored by comparisons.
+All four clauses have the same node types; the checker validates which nodes a clause contains. The *span* of a node is
+its location in the text; messages contain the span, and comparisons of nodes ignore it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from relcrf.model.nodes import map_children, walk
 
 @dataclass(frozen=True)
 class Spanned:
-    """The base class of nodes with a location in the text, which comparisons ignore."""
+    """The base class of nodes with a location in the text; comparisons ignore the location."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Name(Spanned):
-    """A bare name: a binder, an existential variable, or a constant of an enumerated domain."""
+    """A bare name: a declared variable (*binder*), an existential variable, or a value of an enumerated domain."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Number(Spanned):
-    """A numeric literal: `1` is an integer, `1.0` a real."""
+    """A numeric literal: `1` is an integer, `1.0` is a real number."""
 
     value: int | float
 
@@ -135,12 +135,12 @@ class Connective(Spanned):
 class Aggregate(Spanned):
     """`count { q where Link(q, p) }`: an aggregate over the bindings of its local names.
 
-    A name is local to the aggregate if `where` binds it and the outer scope does not; others belong to the outer scope.
+    A name is local to the aggregate if `where` binds it and the outer scope does not; other names are outer names.
 
     Args:
         function: `exists`, `count`, `sum`, `min`, `max` or `mean`.
-        terms: for `count`, the names whose distinct combinations are counted (all local names if empty); for `exists`, empty;
-            for the other functions, the number to aggregate.
+        terms: for `count`, the names whose distinct combinations are counted (all local names if empty); for `exists`,
+            empty; for other functions, the numeric expression to aggregate.
     """
 
     function: str
@@ -168,7 +168,7 @@ Expression: TypeAlias = (
 
 
 def rename_names(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """Return the expression with names replaced according to a mapping."""
+    """Return the expression with names replaced by other names."""
     match expression:
         case Name(name):
             return replace(expression, name=names.get(name, name))
@@ -185,7 +185,7 @@ def substitute_constants(expression: Expression, constants: Mapping[str, Express
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of one or more conditions, with the span of the first. This is the inverse of `conjuncts`."""
+    """Return the conjunction of conditions, with the span of the first condition; the inverse of `conjuncts`."""
     return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
 
 
@@ -211,6 +211,6 @@ def disjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def names_in(expression: Expression) -> set[str]:
-    """Return the names in an expression, including those before the dot of an attribute."""
+    """Return the names in an expression, including the name before the dot of an attribute."""
     named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
     return {node.name if isinstance(node, Name) else node.binder for node in named}

@@ -1,7 +1,7 @@
-"""Properties of the `over` clause: its random terms, the evidence in its formula, and its number of patterns.
+"""Properties of the `over` clause: its random terms (attributes and atoms), its evidence and its patterns.
 
-A pattern is a set of joint states with a common weight: in a table, a single joint state; for a formula, all states that
-make it true.
+A pattern is a set of joint states with a common weight. If `over` lists random terms (a *table*), each joint state is a
+pattern; if `over` is a formula, the joint states that make the formula true are its only pattern.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from relcrf.model.typing import NameScope
 
 
 def is_table(over: tuple[e.Expression, ...], scope: NameScope) -> bool:
-    """Return True if `over` lists random terms (with one weight for each joint state), and False if it is a formula."""
+    """Return True if `over` is a list of random terms, and False if it is a formula."""
     if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
         return False  # a single atom of a boolean relation is a formula
     return all(scope.is_random(item) for item in over)
 
 
 def n_states(kind: ValueType, spec: ModelSpec) -> int:
-    """Return the number of states of a type; 0 if it depends on the data."""
+    """Return the number of states of a type; 0 if the number depends on the data."""
     if isinstance(kind, Bool):
         return 2
     declared = spec.domain(kind.domain) if isinstance(kind, DomainType) else None
@@ -34,7 +34,7 @@ def n_states(kind: ValueType, spec: ModelSpec) -> int:
 
 
 def n_patterns(template: Template, scope: NameScope) -> int:
-    """Return the number of patterns of a valid template; 0 if it depends on the data."""
+    """Return the number of patterns of a valid template; 0 if the number depends on the data."""
     if not is_table(template.over, scope):
         return 1
     sizes = [n_states(scope.type_of(item), scope.spec) for item in template.over]
@@ -56,7 +56,7 @@ def scope_terms(over: tuple[e.Expression, ...], scope: NameScope) -> list[e.Attr
 
 
 def evidence_parts(formula: e.Expression, scope: NameScope) -> tuple[e.Expression, ...]:
-    """Return the distinct maximal parts of a formula that depend only on evidence: conditions and operands of comparisons."""
+    """Return the distinct maximal evidence expressions in a formula: conditions and operands of comparisons."""
     return tuple(dict.fromkeys(_iter_evidence_parts(formula, scope)))
 
 

@@ -1,7 +1,7 @@
 """The functions of the language: signatures of the built-in functions, and registration of functions of other packages.
 
-`grounding/dialects/` contains the SQL of the built-in functions. The values of `levenshtein` and `jaro_winkler` are missing if
-the two texts have more than 127 distinct characters and at least one of these is not ASCII.
+`grounding/dialects/` contains the SQL of the built-in functions. The results of `levenshtein` and `jaro_winkler` are
+missing if the two texts have more than 127 distinct characters and at least one of the characters is not ASCII.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VECTOR_MEASURES = ("cosine", "dot", "distance")
 """The functions that are allowed after `nearest K by`."""
 
 AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
-"""The functions of aggregates, `FUNCTION { ... where ... }`."""
+"""The functions of aggregates; an aggregate is written `FUNCTION { ... where ... }`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class PluginFunction:
         parameters: `number`, `vector` or `text` for each parameter.
         result: `real`, `integer`, `bool` or `string`.
         summary: one line of documentation.
-        compute: function of floats, lists of floats and strings that returns the result, or None for a missing value. It is not
-            called if an argument is missing. It must be deterministic: it may be called once for many rows, or repeatedly.
+        compute: function of floats, lists of floats and strings that returns the result, or None for a missing value.
+            It is not called if an argument is missing. It must be deterministic, as the number of calls is undefined.
     """
 
     parameters: tuple[str, ...]
@@ -139,7 +139,7 @@ def _convert_argument(value: Any, kind: str) -> Any:
 
 
 class FunctionRegistry(Mapping[str, FunctionSignature]):
-    """The mapping from names to functions; a function of another package is loaded when it is first read."""
+    """The mapping from names to functions; a function of another package is loaded when its name is first looked up."""
 
     def __contains__(self, name: object) -> bool:
         return name in BUILT_IN or any(entry.name == name for entry in _plugin_entry_points())
@@ -195,6 +195,6 @@ FUNCTIONS = FunctionRegistry()
 
 
 def external_function(name: str) -> ExternalFunction | None:
-    """Return a function of another package; None if the name is that of a built-in function."""
+    """Return the function of another package with this name; None if the function with this name is built in."""
     function = FUNCTIONS[name]
     return function if isinstance(function, ExternalFunction) else None

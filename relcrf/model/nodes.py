@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @cache
 def _compared_fields(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a data class that are compared; spans are not compared."""
+    """Return the names of the fields that comparisons of a data class use; the span is not one of them."""
     return tuple(field.name for field in fields(kind) if field.compare) if is_dataclass(kind) else ()
 
 
@@ -43,7 +43,7 @@ def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Itera
 
 
 def map_children(node: T, function: Callable[[Any], Any]) -> T:
-    """Apply a function to the children of a node or the items of a tuple and return the result; return other values unchanged."""
+    """Return a node or tuple with a function applied to each child or item; return any other value unchanged."""
     if isinstance(node, tuple):
         return tuple(map(function, node))  # type: ignore[return-value]
     fields = _fields_of_node(node)

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
-A rule `B1 and B2 => H` is quantified over all values of its names. The conjuncts of its body that depend only on evidence become
-the `where` of the template, because the rule is true if its body is false; the rest of the rule becomes the formula of `over`.
+The variables of a rule `BODY => HEAD` are universally quantified. The rule is true if a conjunct of the body is false.
+The conjuncts over evidence therefore become the `where` of the template; the rest of the rule becomes the formula.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relcrf.model.typing import NameScope
 
 
 def all_templates(spec: ModelSpec) -> tuple[Template, ...]:
-    """Return all templates, candidates and rules as templates, in the order of the text."""
+    """Return the templates and candidates, and the rules converted to templates, in the order of the text."""
     n_unnamed = 0
     templates = []
     for declaration in spec.all_declarations:
@@ -31,7 +31,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     """Return the template that is equivalent to a rule.
 
     Args:
-        name: the name for the template of a rule without a name, such as `rule 2`; declarations cannot have such names.
+        name: the name of the template if the rule has no name, such as `rule 2`; declared names cannot contain a space.
     """
     scope = NameScope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.type_names.items())
@@ -49,7 +49,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
 
 
 def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expression | None, e.Expression]:
-    """Split a rule into a condition on evidence and the remaining formula; return both."""
+    """Split a rule into a condition on evidence (None if there is none) and the remaining formula."""
     if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)
@@ -57,7 +57,7 @@ def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expressio
     random = [part for part in parts if scope.random_terms(part)]
     head = formula.right
     if random and not scope.random_terms(head):
-        # The head is evidence, so the template applies only where the head is false; its formula is the negated body.
+        # The head is evidence, so the template applies only where the head is false; the formula is the negated body.
         return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
     return optional_conjunction(evidence), e.Connective(
         "=>", conjunction(random), head, span=formula.span

@@ -1,8 +1,8 @@
 """The declarations of a model as frozen data classes, and the specification that contains them.
 
-A `ModelSpec` is created by the parser (`language/parse.py`) or the builder (`builder/model.py`). It declares domains, entities,
-relations, random variables (`predict`) and templates, and is independent of data, backends and optimisers. `language/check.py`
-validates it.
+A `ModelSpec` is created by the parser (`language/parse.py`) or the builder (`builder/model.py`). It declares domains,
+entities, relations, random variables (`predict`) and templates, and is independent of data, backends and optimisers.
+The module `language/check.py` validates a specification.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relcrf.model.types import AttributeType, Bool
 
 
 def fold_name(name: str) -> str:
-    """Return a name in lower case without underscores, the form in which the names in a model and in the data are compared."""
+    """Return a name in lower case without underscores; names in a model and in the data are compared in this form."""
     return name.replace("_", "").lower()
 
 
@@ -57,7 +57,7 @@ Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 @dataclass(frozen=True)
 class AttributeDeclaration(Spanned):
-    """`name : type` declares evidence; `predict name : D` and `latent name : D` declare a random variable for each entity.
+    """`name : type` declares evidence; `predict name : D` and `latent name : D` declare a random variable per entity.
 
     Args:
         predicted: whether the attribute is random; its variables are observed where the data contain a value.
@@ -81,7 +81,7 @@ class AttributeDeclaration(Spanned):
 
 @dataclass(frozen=True)
 class Entity(Spanned):
-    """An entity type. `key` is the column that identifies an entity in its table."""
+    """An entity type. `key` is the column of its table whose values identify the entities."""
 
     name: str
     attributes: tuple[AttributeDeclaration, ...] = ()
@@ -90,7 +90,7 @@ class Entity(Spanned):
 
 @dataclass(frozen=True)
 class Parameter(Spanned):
-    """`name: Type`: a parameter of a relation, or a binder of a template. The type is an entity or a domain."""
+    """`name: Type`: a parameter of a relation or a variable (*binder*) of a template, over an entity type or domain."""
 
     name: str
     type_name: str
@@ -110,7 +110,7 @@ class Relation(Spanned):
 
 @dataclass(frozen=True)
 class RandomRelation(Spanned):
-    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that satisfies the condition.
+    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that meets the condition.
 
     Args:
         type: the type of the variables; with `bool`, a variable is true if the tuple is in the relation.
@@ -126,8 +126,8 @@ class RandomRelation(Spanned):
 class NearestNeighbours(Spanned):
     """`nearest K by cosine(a.v, b.v)`: for each entity a, the K other entities b with the largest similarity.
 
-    `measure` is a call of `cosine`, `dot` or `distance` on the same vector attribute of both parameters; for `distance`, the
-    smallest values are nearest. Ties are broken by the order of the keys.
+    `measure` is a call of `cosine`, `dot` or `distance` on the same vector attribute of a and b. For `distance`, the
+    entities with the smallest distances are nearest. Ties are broken by the order of the keys.
     """
 
     count: int
@@ -136,7 +136,7 @@ class NearestNeighbours(Spanned):
 
 @dataclass(frozen=True)
 class DerivedRelation(Spanned):
-    """`derive R(a: E, b: F) where CONDITION`: a relation computed from others, by a condition or as nearest neighbours."""
+    """`derive R(a: E, b: F) where CONDITION`: a relation defined by a condition or by nearest neighbours."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -148,11 +148,11 @@ class WeightOptions:
     """Options of the weights of a template; if an option is None, the setting of the backend applies.
 
     Args:
-        init: initial value of all weights, or one value for each pattern, such as a joint state (see `formula.py`).
+        init: initial value of all weights, or one value for each pattern (see `Template`).
         fixed: whether the weights keep their initial values.
         l1: strength of the L1 penalty.
         l2: strength of the L2 penalty.
-        weights: name of the weights; templates with the same name share them.
+        weights: name of the weights; templates that specify the same name share the weights.
     """
 
     init: float | tuple[float, ...] | None = None
@@ -171,13 +171,13 @@ class WeightOptions:
 class Template(Spanned):
     """A template of factors with shared weights; see the language reference.
 
-    `over` is either a list of random terms, with one pattern for each joint state, or a single formula, whose only pattern is
-    that it is true. A single `a.x` is a list of one random term, but a single `R(a)` of a boolean relation is a formula. If
-    `by` is empty, the only feature is the constant 1.
+    A *pattern* is a set of joint states with a common weight. If `over` is a list of random terms (attributes, atoms),
+    each joint state is a pattern; if `over` is a formula, the states in which it is true are the only pattern. A single
+    `a.x` is a list; a single `R(a)` of a boolean relation is a formula. If `by` is empty, the only feature is 1.
 
     Args:
-        symmetric: whether the table over two random terms is tied to its transpose.
-        is_candidate: whether structure learners select among the weights; until then, the model does not contain them.
+        symmetric: whether the joint states (u, v) and (v, u) of the two random terms have the same weight.
+        is_candidate: whether a structure learner selects which of the weights the model contains.
         is_hard: whether the formula must be true; a hard template has no weight.
     """
 
@@ -218,7 +218,7 @@ class Rule(Spanned):
 
 @dataclass(frozen=True)
 class Gate(Spanned):
-    """`gate TEMPLATE by FEATURES`: the evidence features of gates; each gate activates a factor of the template."""
+    """`gate TEMPLATE by FEATURES`: evidence features that determine whether a factor of the template is active."""
 
     template: str
     by: tuple[Expression, ...]
@@ -252,8 +252,8 @@ def _declarations_of(kind: type[_T]) -> cached_property[tuple[_T, ...]]:
 class ModelSpec:
     """The specification of a model: its declarations, in the order of the text.
 
-    Lookup methods take a name and return the declaration, or None. If two declarations have the same name, they return the first
-    (the checker reports the second).
+    Lookup methods take a name and return the declaration, or None. If two declarations have the same name, the methods
+    return the first declaration (the checker reports the second).
 
     Args:
         included: the declarations of the included files.
@@ -287,7 +287,7 @@ class ModelSpec:
         return by_name
 
     def domain(self, name: str) -> Domain | None:
-        """Return a domain by name; an inline range has its text as its name: `1..4`."""
+        """Return a domain by name; the name of an inline range is its text, such as `1..4`."""
         declaration = self._by_name.get(name)
         if declaration is None and (inline := _INLINE_RANGE.fullmatch(name)):
             return RangeDomain(name, int(inline[1]), int(inline[2]))
@@ -332,7 +332,7 @@ class ModelSpec:
 
     @cached_property
     def constants(self) -> dict[str, tuple[str, ...]]:
-        """The names of the enumerated domains that contain each value, by value."""
+        """For each value of an enumerated domain, the names of all enumerated domains that contain the value."""
         domain_names: dict[str, tuple[str, ...]] = {}
         for domain in self.domains:
             if isinstance(domain, EnumeratedDomain):

@@ -1,7 +1,7 @@
 """Name resolution and type inference in the clauses of one declaration.
 
-A `NameScope` contains the binders and the existential names of a declaration. It returns the type of an expression, or raises a
-`TypeCheckError` with a diagnostic. The checker uses it to validate a model, and grounding to interpret a valid one.
+A `NameScope` contains the *binders* (declared variables) and the existential variables of a declaration. It returns the
+type of an expression, or raises a `TypeCheckError`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class NameScope:
 
     Args:
         spec: the whole model.
-        parameters: the binders.
-        where: the condition; a name in its atoms that is not a binder is existential.
+        parameters: the binders (declared variables).
+        where: the condition; a name in its atoms that is not a binder is an existential variable.
     """
 
     def __init__(self, spec: s.ModelSpec, parameters: tuple[s.Parameter, ...], where: e.Expression | None) -> None:
@@ -45,7 +45,7 @@ class NameScope:
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """Return the scope of an aggregate; its binders are the names of this scope and the names that the aggregate counts."""
+        """Return the scope inside an aggregate; its binders are this scope's names and the names listed in `count`."""
         scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
         counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
@@ -53,7 +53,7 @@ class NameScope:
 
     @cached_property
     def existential_types(self) -> dict[str, str]:
-        """The types of the existential names (those that are not binders), by name."""
+        """The entity type or domain of each existential variable, by name."""
         return {name: type_name for name, type_name in self.type_names.items() if name not in self.binders}
 
     def walk(self, expression: e.Expression) -> Iterator[tuple[NameScope, e.Expression]]:
@@ -65,12 +65,12 @@ class NameScope:
 
     @cached_property
     def type_names(self) -> dict[str, str]:
-        """The type names (entity or domain) of all binders, then of the existential names in order of first occurrence."""
+        """The entity type or domain of each binder, then of each existential variable in order of first occurrence."""
         type_names = dict(self.binders)
         if self.where is None:
             return type_names
         n_known = -1
-        while n_known != len(type_names):  # the type of the entity that owns a bag may follow only from a later atom
+        while n_known != len(type_names):  # the element type of a bag may follow only from a later atom
             n_known = len(type_names)
             for argument, type_name in self._typed_arguments(self.where, type_names):
                 if (
@@ -82,7 +82,7 @@ class NameScope:
         return type_names
 
     def _typed_arguments(self, where: e.Expression, type_names: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
-        """Yield each argument of an atom and each element of a membership whose type name is known, with this type name."""
+        """Yield each argument of an atom and each element of a membership, with its type name, if the type is known."""
         for node in walk(where, descend=lambda node: not isinstance(node, e.Aggregate)):
             if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
@@ -118,7 +118,7 @@ class NameScope:
         return terms
 
     def is_random(self, node: e.Expression) -> bool:
-        """Return True if a node is a random term; random terms inside the node do not count."""
+        """Return True if a node is itself a random attribute or an atom of a random relation."""
         if isinstance(node, e.Atom):
             return isinstance(self.spec.relation(node.relation), s.RandomRelation)
         if isinstance(node, e.Attribute):
@@ -127,7 +127,7 @@ class NameScope:
         return False
 
     def attribute_declaration(self, node: e.Attribute, *, quiet: bool = False) -> s.AttributeDeclaration | None:
-        """Return the declaration of `a.x`. If there is none, return None if `quiet`, otherwise raise a TypeCheckError."""
+        """Return the declaration of `a.x`; if it is missing, return None if `quiet`, else raise a TypeCheckError."""
         type_name = self.type_names.get(node.binder)
         entity = self.spec.entity(type_name) if type_name else None
         declared = self.spec.attribute(entity.name, node.attribute) if entity else None
@@ -367,7 +367,7 @@ class NameScope:
         return number
 
     def number_type(self, kind: t.ValueType) -> t.ValueType | None:
-        """Return the numeric type of the values of a type, such as integer for a range; None if they are not numbers."""
+        """Return the numeric type of a type's values, such as integer for a range; None if they are not numbers."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
         return kind if isinstance(kind, t.Integer | t.Real) else None
@@ -389,7 +389,7 @@ class NameScope:
             raise TypeCheckError("E111", message, element)
 
     def operand_types(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
-        """Return the types of both operands of a comparison; if one is a constant, the type of the other determines its domain.
+        """Return the types of the operands of a comparison; the domain of a constant is the type of the other operand.
 
         Raises:
             TypeCheckError: if an operand has no type.
@@ -414,7 +414,7 @@ class NameScope:
             raise TypeCheckError("E111", f"booleans have no order for '{node.operator}'", node, "use == or !=")
 
     def is_constant(self, node: e.Expression) -> bool:
-        """Return True if a node is a constant, whose domain may depend on the other operand of a comparison."""
+        """Return True if a node is a literal, or a bare name that is not a variable of the scope."""
         if isinstance(node, e.UnaryMinus):
             return isinstance(node.operand, e.Number)
         return isinstance(node, e.Number | e.Text | e.Boolean) or (
@@ -422,7 +422,7 @@ class NameScope:
         )
 
     def _attribute_type(self, node: e.Expression) -> t.ValueType | None:
-        """Return the type of an attribute or atom, because it may determine the domain of a bare name; None for other nodes."""
+        """Return the type of an attribute or atom; None for other nodes, which do not determine a constant's domain."""
         try:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeCheckError:
@@ -457,7 +457,7 @@ def _literal_text(expression: e.Expression) -> str | None:
 
 
 def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
-    """Return the only value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None if there is none or several."""
+    """Return the value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None unless exactly one is."""
     if not isinstance(literal, e.Number | e.UnaryMinus):
         return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))

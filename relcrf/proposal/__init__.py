@@ -1,1 +1,1 @@
-"""Proposal of a first model for tables without a schema: its entity types and relations, a prediction target, and templates."""
+"""Proposal of a first model for tables without a schema: entity types, relations, a prediction target and templates."""

@@ -1,4 +1,4 @@
-"""Drafts of models for tables without a schema; a draft is verified by parsing it, checking it and grounding it on the tables."""
+"""Drafts of models for tables without a schema. A draft is parsed, checked, and grounded on the tables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
 MAX_BINDINGS = 5_000_000
-"""Maximum number of bindings of a proposed template; a template with more is written as a comment."""
+"""Maximum number of bindings of a proposed template; a template with more bindings is written as a comment."""
 
 MAX_CANDIDATE_BINDINGS = 50_000_000
-"""Maximum number of bindings of proposed candidates. It exceeds MAX_BINDINGS because only selected candidates are stored."""
+"""Maximum number of bindings of a `candidates` declaration. Only bindings of selected candidates are stored."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TableAnalysis:
     """The inferred schema of tables and the chosen prediction target.
 
     Args:
-        alternatives: Names of the other possible targets.
+        alternatives: Names of other possible targets.
     """
 
     schema: ProposedSchema
@@ -41,12 +41,12 @@ class TableAnalysis:
 
 @dataclass(frozen=True)
 class ModelDraft:
-    """A proposed model that was verified on its tables.
+    """A proposed model that was checked and grounded on its tables.
 
     Args:
         templates: All proposed templates, including those that the text contains only as comments.
         plans: The grounding plan of each template of the model.
-        notes: Assumptions made while reading the tables.
+        notes: Messages about assumptions made while reading the tables.
     """
 
     analysis: TableAnalysis
@@ -77,8 +77,8 @@ def analyse_tables(
     """Infer the schema and the prediction target of tables that have no model.
 
     Args:
-        predicted: `Table.column`, or the table of a relation; None to choose the most plausible target.
-        manifest: Builder of the manifest; queries for tables that must be reshaped are added to it.
+        predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
+        manifest: Builder of the manifest, to which queries that reshape tables are added.
 
     Raises:
         UsageError: `predicted` is not a possible target, or there is no possible target.
@@ -99,11 +99,12 @@ def draft_model(
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
 ) -> ModelDraft:
-    """Build and verify the model of analysed tables.
+    """Build a model of analysed tables, check it, and ground it on the tables.
 
     Args:
-        name: The model's file name. commands: Commands to run next, written into the text.
-        dataset: The tables after the queries of the manifest.
+        name: The model's file name.
+        dataset: The tables, reshaped by the queries of the manifest.
+        commands: Commands for the user to run next, which are written into the text.
     """
     templates = propose_templates(analysis.schema, analysis.target)
 
@@ -126,6 +127,6 @@ def draft_model(
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
-    """Build a model of tables without reshaping them or writing files; see `analyse_tables` and `draft_model`."""
+    """Build a model of tables without reshaping the tables or writing files; see `analyse_tables` and `draft_model`."""
     analysis = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
     return draft_model("model.rcrf", analysis, dataset, progress=progress)

@@ -1,4 +1,4 @@
-"""Candidates for entity types, and the columns that refer to them. Both are found by comparing column values and names."""
+"""Candidates for entity types, and references to entities, found by comparing the values and names of columns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class EntityCandidate:
     Args:
         table: The table with one row per entity; None if the entities occur only in references.
         key: The column that identifies the entities; None if there is none.
-        references: Pairs of a table and a column that refers to the entities.
-        sequence: If the rows form sequences, the column of the sequence and the column of the position in it.
+        references: Columns that refer to the entities, as pairs (table, column).
+        sequence: If the rows form sequences, the pair (column that identifies the sequence, column of the position).
     """
 
     name: str
@@ -46,7 +46,7 @@ class EntityCandidate:
 
 
 def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
-    """Return the candidates for entity types in some tables, each with all columns that refer to it."""
+    """Return the candidates for entity types in tables, each with the columns that refer to it."""
     candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
     _add_references(tables, candidates)
     _add_candidates_without_table(tables, candidates)
@@ -70,7 +70,7 @@ def _may_be_key(column: ColumnProfile) -> bool:
 
 
 def _find_key(table: TableProfile) -> str | None:
-    """Return the column whose name and values are those of a key; None if there is none."""
+    """Return the first column with distinct values and a typical name of a key; None if there is none."""
     unique = [c for c in table.columns.values() if c.is_unique and _may_be_key(c)]
     for expected_stem in ("id", stem_name(table.name), "key"):
         for column in unique:
@@ -80,13 +80,13 @@ def _find_key(table: TableProfile) -> str | None:
 
 
 def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
-    """Return the columns of a table that refer to candidates, each with its candidate, in the order of the columns."""
+    """Return pairs (column, candidate) for the columns of a table that refer to candidates, in the order of columns."""
     by_column = {column: candidate for candidate in candidates for column in candidate.referring_columns(table)}
     return [(column, by_column[column]) for column in table.raw.columns if column in by_column]
 
 
 def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add each column that contains only keys of a candidate to the references of this candidate."""
+    """Add each column whose values are all keys of a candidate to the references of that candidate."""
     for table in tables:
         for column in table.columns.values():
             if not _may_be_key(column) or column.distinct < 2:
@@ -118,7 +118,7 @@ def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tab
     # `x` and `y` in an entity table are coordinates, not references to other rows of the table.
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
-    # Numeric values often occur among unrelated keys by chance, texts hardly ever.
+    # Numbers often equal unrelated keys by chance; texts hardly ever do.
     return 1 if column.kind == "text" and column.distinct > 2 and candidate.table is not table else 0
 
 
@@ -133,7 +133,7 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
 
 
 def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add candidates without a table: each is a group of text columns that share values."""
+    """Add candidates for entities that no table lists: each candidate is a group of text columns that share values."""
     taken = {(id(t), c) for candidate in candidates for t, c in candidate.references}
     taken |= {(id(candidate.table), candidate.key) for candidate in candidates if candidate.key}
     free = [
@@ -163,14 +163,14 @@ def _add_candidates_without_table(tables: list[TableProfile], candidates: list[E
 
 
 def _values_overlap(one: tuple[TableProfile, ColumnProfile], other: tuple[TableProfile, ColumnProfile]) -> bool:
-    """Return True if at least half of the values of the column with fewer values also occur in the other column."""
+    """Return True if the column with fewer distinct values shares at least half of them with the other column."""
     (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
     missing = count_unmatched_values(table, column.name, second, known.name)
     return missing * 2 <= column.distinct
 
 
 def _find_sequence(table: TableProfile) -> tuple[str, str] | None:
-    """Return the two columns that together identify a row: the sequence, and the position in it. None if there are none."""
+    """Return (sequence column, position column), which together identify a row; None if there are no such columns."""
     for position in table.columns.values():
         if position.kind == "whole" and position.name.lower() in POSITION_COLUMNS:
             for group in table.columns.values():

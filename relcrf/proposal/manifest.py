@@ -1,4 +1,4 @@
-"""Manifests of proposals. They rename the columns of table files and define queries that reshape tables."""
+"""Manifests of proposals. A manifest renames columns of table files and defines queries that reshape tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ManifestBuilder:
     """A builder of a manifest.
 
     Args:
-        folder: Folder of the table files; None if the tables are not files, because a manifest then cannot be written.
+        folder: Folder of the table files; None if a manifest cannot be written because the tables are not files.
     """
 
     folder: Path | None
@@ -33,14 +33,14 @@ class ManifestBuilder:
         return self.folder is not None and all(Path(t.raw.location).parent == self.folder for t in tables)
 
     def add_file(self, table: TableProfile, name: str, columns: dict[str, str]) -> None:
-        """Add a table file under the model's name; `columns` maps column names of the model to those of the file."""
+        """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
         self.files[table.name if is_same else name] = (Path(table.raw.location).name, renamed)
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
-        """Return the quoted name of a table for queries; it leaves the original name free for the result of a query."""
+        """Return a quoted name by which queries read a table; the table's name stays free for the result of a query."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
@@ -78,7 +78,7 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(value: str) -> str:
-    """Return a TOML string. All escapes of JSON are valid in TOML; the only other escape that TOML requires is that of DEL."""
+    """Return a TOML string. All JSON escapes are valid in TOML, and DEL is the only further character to escape."""
     if "\n" in value and "'''" not in value and all(c.isprintable() or c == "\n" for c in value):
         return f"'''\n{value}'''"
     return json.dumps(value, ensure_ascii=True)

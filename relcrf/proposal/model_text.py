@@ -1,4 +1,4 @@
-"""Rendering of proposed models as text, with a comment for each line."""
+"""Rendering of proposed models as text with explanatory comments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def model_text(
     """Return the text of a model file.
 
     Args:
-        name: The file name. alternatives: Names of other targets. commands: Commands to run next.
+        name: The file name of the model.
+        alternatives, commands: Names of other targets, and commands for the user to run next; written as comments.
     """
     declarations = _Declarations(schema, target, templates)
     entities = [declarations.render_entity(entity) for entity in schema.entities]
@@ -51,7 +52,7 @@ def model_text(
 
 
 class _Declarations:
-    """A renderer of the declarations of a schema; it collects the domains of the attributes in `domains`."""
+    """A renderer of the declarations of a schema; `domains` contains the declarations of the attributes' domains."""
 
     def __init__(self, schema: ProposedSchema, target: PredictionTarget, templates: list[ProposedTemplate]) -> None:
         self.schema, self.target = schema, target
@@ -109,10 +110,10 @@ def _attribute_comment(attribute: ProposedAttribute) -> str:
 
 
 def _render_value(value: str) -> str:
-    """Return a value of an enumeration as text: unchanged if it is a valid name, otherwise as a string literal."""
+    """Return a value of an enumeration in the syntax of the language: a bare name if possible, or a string literal."""
     return value if is_name(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _single_line(text: str) -> str:
-    """Return a text as a single printable line."""
+    """Return a text as one line, with unprintable characters escaped."""
     return escape_unprintable(text).replace("\n", " ")

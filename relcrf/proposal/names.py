@@ -35,11 +35,11 @@ ENDPOINT_COLUMNS = {
     "right",
 }
 ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
-"""Usual names for the two ends of a link."""
+"""Usual names of the columns with the two ends of a link."""
 
 
 def stem_name(name: str) -> str:
-    """Return the stem of a table or column name. Equal stems, such as those of `page_id` and `Pages`, suggest a reference."""
+    """Return the stem of a table or column name; `page_id` and `Pages` have equal stems, which suggests a reference."""
     plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
     plain = re.sub(r"(?<=..)(id|key)$", "", plain)
     if plain.endswith("ies"):
@@ -57,13 +57,13 @@ def attribute_name(name: str, default: str = "column") -> str:
 
 
 def argument_name(name: str) -> str:
-    """Return a valid argument or template name. A keyword gets an underscore, which is ignored when names are compared."""
+    """Return a valid argument or template name; an underscore, which name comparisons ignore, is added to a keyword."""
     plain = attribute_name(name)
     return f"{plain}_" if is_reserved(plain) else plain
 
 
 def camel_case(name: str) -> str:
-    """Return a name for an entity type, relation or domain that differs from the table's name only in case and underscores."""
+    """Return a table name in camel case, for an entity type, relation or domain: `PageWord` for `page_word`."""
     return "".join(part[:1].upper() + part[1:] for part in attribute_name(name, "Table").split("_") if part) or "Table"
 
 
@@ -79,7 +79,7 @@ class NamePool:
         self._taken = {fold_name(name) for name in taken}
 
     def reserve(self, name: str, *others: str) -> str:
-        """Reserve and return the first free name; if none is free, return `name` with the smallest number that makes it free."""
+        """Reserve and return the first free name; if none is free, reserve and return `name` with a number appended."""
         numbered = (f"{name}{k}" for k in count(2))
         free_name = next(n for n in chain((name, *others), numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))

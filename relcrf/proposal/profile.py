@@ -1,4 +1,4 @@
-"""Profiles of raw tables. For each column: the type, the number of distinct values and, if these are few, the values."""
+"""Profiles of raw tables: for each column, its type, its number of distinct values and, if they are few, the values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ MAX_ENUMERATION = 30
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
-"""Minimum number of numbered columns in a group; fewer columns are profiled separately."""
+"""Minimum number of numbered columns in a group; the columns of a smaller group are profiled separately."""
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """The profile of a column, read as texts.
+    """The profile of a column whose cells were read as texts.
 
     Args:
         kind: `whole`, `real`, `date` or `text`; for list columns `list` (of texts) or `numbers`.
-        present: Number of rows with a value. distinct: Number of distinct values.
-        low, high: Range of numbers. values: The sorted values, if there are at most MAX_ENUMERATION.
+        present: Number of rows with a value.
+        distinct: Number of distinct values.
+        low, high: Minimum and maximum of a numeric column; otherwise None.
+        values: The sorted distinct values; empty if there are more than MAX_ENUMERATION.
     """
 
     name: str
@@ -42,12 +44,12 @@ class ColumnProfile:
 
     @property
     def is_unique(self) -> bool:
-        """True if every row has a different value."""
+        """True if no two rows have the same value and no value is missing."""
         return 0 < self.rows == self.present == self.distinct
 
     @property
     def is_boolean(self) -> bool:
-        """True if the values are true and false, in one of the notations of BOOLEAN_VALUES."""
+        """True if the distinct values are a pair in BOOLEAN_VALUES, ignoring case."""
         return self.distinct == 2 and {v.lower() for v in self.values} in BOOLEAN_VALUES
 
 
@@ -55,8 +57,7 @@ class ColumnProfile:
 class NumberedColumns:
     """A group of columns whose names differ only in numbers: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
-    Args:
-        n_missing: Number of cells without a value. is_boolean: True if all values are 0 or 1.
+    `n_missing` is the number of cells without a value; `is_boolean` is True if all values are 0 or 1.
     """
 
     prefix: str
@@ -70,7 +71,7 @@ class TableProfile:
     """The profile of a table.
 
     Args:
-        scan: A table expression with the cells as trimmed texts; empty cells are NULL.
+        scan: A DuckDB table expression that returns the cells as trimmed texts; empty cells are NULL.
         columns: Profiles of single columns by name, without the numbered columns.
     """
 
@@ -86,7 +87,7 @@ class TableProfile:
         return self.raw.name
 
     def query_number(self, sql: str) -> int:
-        """Return the single number that a query selects; in the query, the table `this` is `scan`."""
+        """Return the number that a query selects; the query refers to the profiled table as `this`."""
         ((result,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
         return int(result or 0)
 
@@ -138,7 +139,7 @@ def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the groups of columns whose names differ only in numbers, as pairs of the prefix and the names in numeric order."""
+    """Return a pair (prefix, names in numeric order) for each group of columns whose names differ only in numbers."""
     groups: dict[str, list[tuple[tuple[int, int], str]]] = {}
     for name in columns:
         match = re.fullmatch(r"(\D*?)_?(\d{1,9})(?:[_x.](\d{1,9}))?", name)

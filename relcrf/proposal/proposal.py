@@ -1,4 +1,4 @@
-"""Proposals: model files for a folder of tables, verified by checking and grounding them on the tables."""
+"""Proposals: model files for a folder of tables. A model is checked and grounded on the tables before it is written."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from relcrf.proposal.target import PredictionTarget
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft that was written to files.
+    """A draft that was written to the model file `model`.
 
     Args:
-        model: Path of the model file. manifest: Path and text of the manifest, None if the model does not need one.
-        data: The value of --data for commands with this model. commands: Commands to run next.
+        manifest: Path and text of the manifest; None if the model does not need a manifest.
+        data: The value of --data for commands that use this model.
+        commands: Commands for the user to run next.
     """
 
     draft: ModelDraft
@@ -37,11 +38,12 @@ class Proposal:
 def write_proposal(
     source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
 ) -> Proposal:
-    """Propose a model of tables, verify it (see `draft_model`), and write it to files.
+    """Propose a model of tables, check and ground it (see `draft_model`), and write it to a file.
 
     Args:
-        source: A folder, file or URL that `Dataset` reads. model: Path of the model file to write, with the suffix .rcrf.
-        predicted: `Table.column`, or the table of a relation; None to choose the most plausible target.
+        source: A folder, file or URL that `Dataset` reads.
+        model: Path of the model file to write, with the suffix .rcrf.
+        predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
         force: Overwrite existing files.
 
     Raises:
@@ -87,7 +89,7 @@ def write_proposal(
 
 
 def _manifest_folder(source: str) -> Path | None:
-    """Return the folder of the source if a manifest can be written for it; None if it is not a folder or has a manifest."""
+    """Return the source if it is a folder without a manifest, so that a manifest can be written; otherwise None."""
     if source.startswith(SCHEMES):
         return None
     path = Path(source)
@@ -95,7 +97,6 @@ def _manifest_folder(source: str) -> Path | None:
 
 
 def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[str, ...]:
-    """Return the commands to run next."""
     name, data_argument = shlex.quote(str(model)), shlex.quote(data)
     run_folder = shlex.quote(f"runs/{model.stem}")
     split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation

@@ -1,4 +1,4 @@
-"""The schema of a proposed model: entity types, attributes, bags and relations, and the unused columns with reasons."""
+"""The schema of a proposed model: entity types, attributes, bags and relations, and the columns that are not used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class ProposedAttribute:
     """A proposed attribute of a table.
 
     Args:
-        type: The type in the syntax of the language; `enumeration` and `open` are placeholders for domains to be declared.
+        type: A type of the language, or `enumeration` or `open` for an enumerated or open domain that must be declared.
         column: The column of the raw table, or the prefix of a vector's columns.
         values: Values of an enumeration.
         distinct: Number of distinct values.
         missing: Number of entities without a value.
-        position_from_end: Position of the column counted from the last column of its table, from 0; labels are often last.
+        position_from_end: Number of columns of the table after this column (labels are often in the last column).
         low, high: Minimum and maximum of a numeric column.
     """
 
@@ -34,7 +34,7 @@ class ProposedAttribute:
 
     @property
     def is_discrete(self) -> bool:
-        """True if each value can have separate weights."""
+        """True if the number of values is finite, so that each value can have separate weights."""
         return self.type in ("enumeration", "open", "bool")
 
 
@@ -44,7 +44,7 @@ class ProposedEntity:
 
     Args:
         size: Number of entities.
-        sequence: Names of the attributes for the sequence and for the position in it.
+        sequence: Names of the attributes that contain the sequence and the position of an entity; None if unordered.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ProposedEntity:
 
 @dataclass(frozen=True)
 class ProposedBag:
-    """A proposed bag: several values of a domain per entity; `distinct` counts the distinct values."""
+    """A proposed bag: several values of a domain per entity. `distinct` is the number of distinct values."""
 
     name: str
     domain: str
@@ -69,10 +69,10 @@ class ProposedBag:
 
 @dataclass(frozen=True)
 class RelationArgument:
-    """An argument of a relation: of an entity type, or of a domain if `entity` is None.
+    """An argument of a relation. The type of the argument is an entity type, or a domain if `entity` is None.
 
     Args:
-        column: The argument's column in the relation's table, as reshaped by the queries of the proposed manifest.
+        column: The argument's column in the relation's table, which the queries of the manifest may have reshaped.
         distinct: Number of distinct values.
     """
 
@@ -90,8 +90,9 @@ class ProposedRelation:
     Args:
         rows: Number of rows of the table.
         reason: Why the table is proposed as a relation.
-        value_column: The column with the truth value or the level (1 to `levels`) of each tuple; None if listed tuples are true.
-        is_symmetric: True if the two arguments have the same entity type and the table contains each pair in both orders.
+        value_column: The column with the value of each tuple: a truth value, or a level from 1 to `levels`. None if
+            listed tuples are true.
+        is_symmetric: True if two arguments have the same entity type and at least 98 % of pairs occur in both orders.
         is_irreflexive: True if the two arguments have the same entity type and no entity is paired with itself.
     """
 
@@ -118,7 +119,7 @@ class ProposedRelation:
 
 @dataclass(frozen=True)
 class TableFinding:
-    """A finding for reports: a table, its role in the schema, its number of rows, and the reason for the role."""
+    """The role of a table in the schema, with the number of rows and the reason, for reports."""
 
     table: str
     role: str
@@ -135,7 +136,7 @@ class ProposedSchema:
     domains: list[str] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
     excluded_columns: list[tuple[str, str]] = field(default_factory=list)
-    """Columns (`table.column`) that the model does not use, with the reasons."""
+    """Columns that the model does not use, as pairs (`table.column`, reason)."""
 
     @property
     def names(self) -> list[str]:

@@ -32,13 +32,13 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, a column (or the columns of a vector), and the name of the attribute built from it."""
+"""The source of an attribute: a table, a column (or the columns of a vector), and the name of the attribute."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum length of the prefix of numbered columns for an attribute name; a shorter one, such as `x`, is not informative."""
+"""Minimum length of a column prefix that becomes the name of an attribute; a prefix such as `x` is not informative."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -47,7 +47,7 @@ LEVELS = 5
 def infer_schema(
     tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
 ) -> ProposedSchema:
-    """Infer the schema of tables; queries for tables that must be reshaped are added to the dataset manifest."""
+    """Infer the schema of tables; queries that reshape tables are added to `manifest`."""
     return _SchemaInference(tables, candidates, manifest).run()
 
 
@@ -66,7 +66,7 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Return True if a table is named like a part of a split, e.g. `test`, and a larger part has the same columns."""
+        """Return True if a table is named like a split part, such as `test`, and a larger part has the same columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a key and valid names, or a query can build it; otherwise, report it."""
+        """Return True if a table with a key and valid names exists or a query can build it; otherwise, report this."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -111,7 +111,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: their tables only have names; referring tables also refer to entities."""
+        """Return the candidates to declare as domains; their tables only list names to which other tables refer."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -196,7 +196,7 @@ class _SchemaInference:
         self.schema.findings.append(finding)
 
     def _is_attribute_table(self, candidate: EntityCandidate, table: TableProfile, column: str) -> bool:
-        """Return True if a table that refers to a candidate has one row per entity, with further attributes."""
+        """Return True if a table that refers to a candidate has at most one row per entity and contains attributes."""
         return (
             table in self.tables
             and table.columns[column].is_unique
@@ -224,7 +224,7 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, several labels or a random relation for a group of numbered columns; return True if a query is needed."""
+        """Add a vector, labels or a random relation for numbered columns; return True if this requires a query."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_random_relation_for_columns(entity, candidate, table, columns):
@@ -245,7 +245,7 @@ class _SchemaInference:
         is_direct = is_home and is_name(columns.prefix) and columns.prefix not in table.raw.columns
         is_direct &= all(c.removeprefix(columns.prefix).removeprefix("_").isdigit() for c in columns.columns)
         if not is_direct and not self.manifest.can_query(table):
-            reason = "columns of this form need a manifest, and this source does not support one"
+            reason = "columns of this form need a manifest, which this source does not support"
             self._exclude_column(table, f"{columns.prefix}...", reason)
             return False
         table_stem = table.name.lower().removesuffix("_wide")
@@ -265,7 +265,7 @@ class _SchemaInference:
     def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and column names for columns with missing numbers; return False if impossible."""
+        """Convert columns with missing numbers to a random relation (entity, column); return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None
@@ -338,10 +338,10 @@ class _SchemaInference:
             if repeats:
                 return replace(attribute, type="open")
             if column.kind == "text":
-                self._exclude_column(table, column.name, "a different text in nearly every row: a name")
+                self._exclude_column(table, column.name, "nearly every row has a different text, such as a name")
                 return None
         if column.kind == "whole" and column.is_unique:
-            self._exclude_column(table, column.name, "a different number in every row: an identifier")
+            self._exclude_column(table, column.name, "every row has a different number, such as an identifier")
             return None
         types = {"whole": "integer", "real": "real", "date": "date"}
         return replace(attribute, type=types[column.kind])
@@ -353,7 +353,7 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Add the query for an entity type whose table has no key or must be joined from several tables."""
+        """Add a query that builds the table of an entity type: it adds a key, or joins several tables."""
         own_table = candidate.table
         alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
@@ -414,13 +414,13 @@ class _SchemaInference:
             return
         for column, other in find_references(table, self.candidates):
             if candidate.key is None or not self.manifest.can_query(table):
-                reason = "refers to other entities, which needs a manifest, and this source does not support one"
+                reason = "refers to other entities; this requires a manifest, which this source does not support"
                 self._exclude_column(table, column, reason)
             elif id(other) in self.entities:
                 name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
                 key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
                 sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {reference} IS NOT NULL"
-                self.manifest.add_query(name, sql, f"which {other.name} a {candidate.name} belongs to")
+                self.manifest.add_query(name, sql, f"the {other.name} to which each {candidate.name} belongs")
                 first = RelationArgument("member", entity.name, entity, "member", entity.size)
                 arguments = [first, self._make_argument("other", other, "other", table.columns[column].distinct)]
                 present = table.columns[column].present
@@ -509,7 +509,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references without those that two others determine, such as a bond's molecule by its two atoms."""
+        """Drop references that two other references determine: the two atoms of a bond determine the molecule."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -522,7 +522,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name joins the names of an entity type and a value, e.g. `page_word`."""
+        """If the table is named after an entity table and a value column (`page_word`), add a bag and return True."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -560,7 +560,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Find split columns, which have few values, equal at both ends of every link. They are not used as evidence."""
+        """Find split columns (few values, equal at both ends of every link), and exclude them from the evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [

@@ -1,4 +1,4 @@
-"""Prediction targets of proposed models: the target that the user requests, or the most plausible one."""
+"""Prediction targets of proposed models: the target that the user requests, or the most plausible target."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PredictionTarget:
 
 
 def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[PredictionTarget, list[str]]:
-    """Return the prediction target, and the names of the alternatives.
+    """Return the prediction target, and the names of at most eight other possible targets.
 
     Args:
-        requested: `Table.column`, `column` if only one table has it, or the table of a relation; None to choose the most
-            plausible target.
+        requested: `Table.column`, `column` if only one table contains it, or the table of a relation; None to choose
+            the most plausible target.
 
     Raises:
         UsageError: `requested` is not a possible target (E373), or there is no possible target (E369).
@@ -82,7 +82,7 @@ def _has_column(target: PredictionTarget, column: str) -> bool:
 
 
 def _rank_targets(schema: ProposedSchema) -> list[tuple[float, PredictionTarget]]:
-    """Return all possible targets with their plausibility scores, the highest first."""
+    """Return a pair (plausibility score, target) for each possible target, in descending order of the score."""
     targets: list[tuple[float, PredictionTarget]] = []
     parents = (
         {x.type_name for relation in schema.relations for x in relation.arguments[1:]} if schema.relations else set()

@@ -1,4 +1,4 @@
-"""Templates of proposed models: a typical first set for a prediction target."""
+"""Templates of proposed models: a typical first set of templates for a prediction target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for which pair templates have full weight tables; above, they have one weight for equality."""
+"""Maximum number of target values for which pairs have a full weight table; otherwise they have one equality weight."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum degree of a hub whose neighbours are paired; a hub with more neighbours carries little information."""
+"""Maximum degree of an entity whose neighbours are paired; a common neighbour of larger degree is weak evidence."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class ProposedTemplate:
     Args:
         name: Name of the template.
         comment: One-line summary.
-        text: The template, preceded by the derived relation that it uses, if any.
-        is_active: Whether the model contains it; otherwise it is a comment, to try next.
+        text: The template, preceded by a derived relation if the template uses one.
+        is_active: Whether the model contains the template; if not, the template is written as a comment.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ProposedTemplate:
 
 
 def propose_templates(schema: ProposedSchema, target: PredictionTarget) -> list[ProposedTemplate]:
-    """Return the templates and candidates of a model for a target."""
+    """Return the templates and `candidates` declarations for a prediction target."""
     return _TemplateBuilder(schema, target).run()
 
 
@@ -180,7 +180,7 @@ class _TemplateBuilder:
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
-            comment = "entities that a third one links to are similar"
+            comment = "entities with a link from the same entity are similar"
             self._add_equality_template(
                 f"co_{name}", comment, entity, attribute, self.relations.reserve(f"Co{r}"), where
             )
@@ -188,7 +188,7 @@ class _TemplateBuilder:
     def _add_equality_template(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
     ) -> None:
-        """Add a template with one weight for equal values of the pairs of a derived relation."""
+        """Add a template for the pairs of a derived relation; its only weight applies if both values are equal."""
         self._add(
             name, f"one weight: {comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
             f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
@@ -223,7 +223,7 @@ class _TemplateBuilder:
         binders = _binders(relation, names)
         keys = [a for a in relation.arguments if a.entity is None]
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
-        comment = "frequency of its tuples" + (f", for each {keys[0].type_name}" if keys else "")
+        comment = "frequency of the tuples" + (f", for each {keys[0].type_name}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
         first = relation.arguments[0].entity
         if first is not None and len(relation.arguments) == len(relation.arguments_of(first)) == 2:
@@ -311,7 +311,7 @@ class _TemplateBuilder:
 
 
 def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
-    """Return conditions that all tuples of a predicted relation satisfy: arguments differ, or are in a unary relation."""
+    """Return conditions that hold for all tuples of a predicted relation: `x != y`, or a unary relation `R(x)`."""
     guards, profile = [], relation.profile
     if relation.is_irreflexive:
         first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)
@@ -342,20 +342,20 @@ def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
 
 
 def _binder_name(type_name: str, *taken: str) -> str:
-    """Return a short unused name for a binder: the first letter of its type, or another letter."""
+    """Return an unused letter as the name of a binder (variable): the first letter of its type, or another letter."""
     letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
 
 def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
-    """Return `names` extended with a binder name for each argument, by argument name."""
+    """Return a copy of `names` (binders by argument name), to which a binder is added for each of `arguments`."""
     for argument in arguments:
         names = names | {argument.name: _binder_name(argument.type_name, *names.values())}
     return names
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the clause for an evidence attribute; an empty string if its type is not supported."""
+    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported."""
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"

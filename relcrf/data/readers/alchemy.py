@@ -3,7 +3,7 @@
     Friends(Anna, Bob)          is true
     !Smokes(Bob)                is false
     ?Smokes(Anna)               is a query variable
-    Category(p1) = "course"     has this value
+    Category(p1) = "course"     has the value "course"
     // a comment
 
 Source: Kok et al., The Alchemy system for statistical relational AI: user manual, 2007, section on .db files.
@@ -32,7 +32,7 @@ _TRUTH = {"": "true", "!": "false", "?": None}
 
 @dataclass
 class _Predicate:
-    """The atoms of one predicate: `rows` buffers the latest ones, and `table` is a table expression for the earlier ones."""
+    """The ground atoms of one predicate: `table` is the name of their table; `rows` buffers atoms not yet stored."""
 
     arity: int
     has_values: bool
@@ -42,7 +42,7 @@ class _Predicate:
 
 
 class AlchemyReader(AbstractReader):
-    """A reader that returns a table per predicate, with columns `a0`, `a1`, ... and `value` if atoms have a value, `!` or `?`."""
+    """A reader that returns a table per predicate: columns `a0`, `a1`, ..., and `value` if not all atoms are true."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".db",)
 
@@ -102,7 +102,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _line_error(path: Path, line_number: int, line: str, message: str, hint: str) -> DataError:
-    # The source contains only this line, because the file may be large.
+    # `source` contains only the line of the error, because the file may be large.
     source = Source(str(path), "\n" * (line_number - 1) + line)
     start = len(line) - len(line.lstrip()) + 1
     return DataError(

@@ -15,7 +15,7 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowReader(AbstractReader):
-    """A reader that keeps the column types. It scans a file in place, but copies a stream, which can be read only once."""
+    """A reader that keeps the column types. It scans files in place. It copies streams, which can be read only once."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 
@@ -42,7 +42,7 @@ class ArrowReader(AbstractReader):
 
 
 def _validate_batch(batch: Any) -> Any:
-    """Return a batch after validating that its offsets lie within it: out-of-bounds reads would crash the process.
+    """Return a batch after validating its offsets; an offset out of bounds would crash the process.
 
     Raises:
         pyarrow.ArrowInvalid: The batch is damaged.

@@ -13,13 +13,13 @@ from relcrf.data.store import Store
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table of a file, server or query.
+    """A table that a reader found in a file or on a server, or the result of a manifest's query.
 
     Args:
         name: The table's name in models.
-        location: The location shown in messages.
+        location: The file or server, and the table if there are several, as shown in messages.
         scan: A DuckDB table expression for a FROM clause.
-        numbered_scan: Like `scan`, with row numbers for messages as the first column; None if rows are numbered from 1.
+        numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
     """
 
     name: str
@@ -35,7 +35,7 @@ class AbstractReader(ABC):
     """Suffixes of file names, with the dot, in lower case."""
 
     def accepts(self, path: Path) -> bool:
-        """Return True if a file with one of the suffixes has this format. Readers that share a suffix override this method."""
+        """Return True if a file has the reader's format. Override this method if another reader has the same suffix."""
         return True
 
     @abstractmethod
@@ -43,8 +43,8 @@ class AbstractReader(ABC):
         """Yield the tables of a file.
 
         Args:
-            name: The file's name without its suffix, used for a table without a name.
-            store: The store for rows that DuckDB cannot scan in the file.
+            name: The file's name without its suffix; a reader uses it if the file contains no names of tables.
+            store: The database, in which a reader stores rows that DuckDB cannot read from the file.
 
         Raises:
             DataError: The file does not have the format. Errors of DuckDB may be raised unchanged.

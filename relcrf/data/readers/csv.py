@@ -11,13 +11,13 @@ from relcrf.data.store import Store, literal
 
 
 class CsvReader(AbstractReader):
-    """A reader that reads every column as text; the types of the model are applied later, which locates the bad rows."""
+    """A reader that reads every column as text. Binding to a model converts the texts and reports invalid rows."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
     delimiter: ClassVar[str] = ","
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        # No sniffing: it would skip the lines above a ragged line instead of reporting the number of that line.
+        # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         yield SourceTable(name, str(path), f"read_csv({store.file_literal(path)}, {options}, {strict})")

@@ -14,7 +14,7 @@ _PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
 
 class JsonlReader(AbstractReader):
-    """A reader that keeps numbers, booleans and lists; other values become text: dates as written, objects as JSON."""
+    """A reader that keeps numbers, booleans and lists; dates and objects become text."""
 
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 

@@ -16,21 +16,21 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 SCHEMES = ("postgresql://", "postgres://")
 
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "BIGINT", 23: "BIGINT", 700: "DOUBLE", 701: "DOUBLE"}
-"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type); other types become text, which keeps all digits of `numeric`."""
+"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type). Other types become text (`numeric` keeps all digits)."""
 
 _ARRAY_TYPES = {
     **dict.fromkeys((1009, 1015), "VARCHAR"),
     **dict.fromkeys((1005, 1007, 1016), "BIGINT"),
     **dict.fromkeys((1021, 1022), "DOUBLE"),
 }
-"""DuckDB's types of array elements, by PostgreSQL's OIDs of the array types."""
+"""DuckDB's types of array elements, by the PostgreSQL OID of the array type."""
 
 _ALLOWED_SETTINGS = ("host", "port", "user", "password", "dbname", "sslmode", "connect_timeout")
 """Connection settings allowed in a manifest; other settings of libpq can refer to files or affect the session."""
 
 
 def url_problem(url: str) -> str | None:
-    """Return the reason why a manifest may not contain a URL; None if it may."""
+    """Return an error message if a manifest must not contain a URL; None if the URL is allowed."""
     if not url.startswith(SCHEMES):
         return f"'{mask_url(url)}' is not a PostgreSQL URL"
     psycopg = import_extra("psycopg", "postgres", "a PostgreSQL source")
@@ -50,7 +50,7 @@ def url_problem(url: str) -> str | None:
 
 
 def read_server(url: str, store: Store, *, schema: str = "public", table: str | None = None) -> list[SourceTable]:
-    """Return the tables and views of a schema, or one of them.
+    """Return all tables and views of a schema, or only `table`.
 
     Raises:
         DataError: The server cannot be reached, or has no such table (E235).
@@ -77,14 +77,14 @@ def read_server(url: str, store: Store, *, schema: str = "public", table: str | 
 
 
 def read_query(url: str, store: Store, name: str, sql: str) -> SourceTable:
-    """Return the table of rows that a query on a server selects. For errors see `read_server`."""
+    """Return the result of a query that runs on a server. For errors see `read_server`."""
     with _connect(url) as (connection, server):
         return SourceTable(name, f"{server}, table '{name}'", _copy_query(connection, sql, store))
 
 
 @contextmanager
 def _connect(url: str) -> Iterator[tuple[Any, str]]:
-    """Open a read-only session on one snapshot of the database; yield it and the server's location for messages."""
+    """Open a read-only session on one snapshot of the database; yield (connection, server location for messages)."""
     psycopg = import_extra("psycopg", "postgres", "a PostgreSQL source")
     location = mask_url(url)
     try:
@@ -111,9 +111,9 @@ def mask_url(url: str) -> str:
 
 
 def _copy_query(connection: Any, sql: str, store: Store) -> str:
-    """Copy the rows of a query: write the server's CSV text in chunks to a file, and let DuckDB read the file."""
+    """Copy the rows of a query to a table, through a temporary CSV file, and return the name of the table."""
     query = f"(\n{sql.strip().rstrip(';')}\n) AS q"
-    # Only a single statement can be prepared, so a prepared text cannot close the parentheses of COPY.
+    # Injection is impossible: only a single statement can be prepared, so the SQL cannot close the parenthesis of COPY.
     description = connection.execute(f"SELECT * FROM {query} LIMIT 0", prepare=True).description
     columns = [(column.name, column.type_code) for column in description]
     file = store.new_folder() / "rows.csv"

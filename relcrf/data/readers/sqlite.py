@@ -16,7 +16,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteReader(AbstractReader):
-    """A reader that uses the standard library, reads in batches, and opens the file read-only."""
+    """A reader that opens the file read-only with the standard library and copies the rows in batches."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".sqlite", ".sqlite3", ".db")
 
@@ -29,14 +29,14 @@ class SqliteReader(AbstractReader):
 
 
 def read_database(path: Path, store: Store, table: str | None = None) -> list[SourceTable]:
-    """Return the tables of a SQLite database, or one of them.
+    """Return all tables and views of a SQLite database, or only `table`.
 
     Raises:
         DataError: The file is damaged or not a SQLite database (E204), or has no such table (E235).
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            # Views of an untrusted file may call only innocuous functions.
+            # Views of an untrusted file may call only functions that SQLite marks as innocuous.
             database.execute("PRAGMA trusted_schema = OFF")
             rows = database.execute(
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
@@ -48,12 +48,12 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[So
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
             selected = names if table is None else [table]
             return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in selected]
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may contain bytes that are not valid UTF-8
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # an error message of SQLite may not be valid UTF-8
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
 
 
 def _copy_table(database: sqlite3.Connection, table: str, store: Store) -> str:
-    """Copy a table. In SQLite each cell has a type; a column gets the common type of its cells, or text."""
+    """Copy a table. In SQLite each cell has a type; a copied column has the common type of its cells, or is text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
     type_flags = ", ".join(
         f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)"

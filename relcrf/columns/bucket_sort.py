@@ -1,9 +1,10 @@
 """Out-of-core bucket sort of rows: rows are distributed to buckets by their first field, and each bucket is sorted separately.
 
-The integers and single-precision numbers of a row are packed into a 64-bit key that sorts like the fields. One vectorised
-sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers and fields
-that do not fit into the key are stored separately as the payload. A `Storage` holds the buckets in memory or in files; only
-one bucket is loaded at a time. All rows with the same value of the first field are in the same bucket.
+The integers and single-precision numbers of a row are packed into a 64-bit *key*, which sorts like the fields. One
+vectorised sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision
+numbers and fields that do not fit into the key are stored separately as the row's *payload*. A `Storage` holds the
+buckets in memory or in files; only one bucket is loaded at a time. All rows with the same value of the first field are
+in the same bucket.
 """
 
 from __future__ import annotations

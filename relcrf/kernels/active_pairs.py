@@ -75,8 +75,8 @@ FASTMATH_FLAGS = {"contract", "reassoc", "nsz"}
 def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
     """For each cell of keys lo..hi-1, sum `weight * truth of the partner's cell` over the features of the cell's key.
 
-    The *partner* of a key is the other key of the feature; the partner's cell is its cell in the same sample. If the
-    partner has no cell there, the feature adds 0.
+    The *partner* is the other key of the feature, and only the partner's cell in the same sample is used. If this cell
+    is missing, the feature adds 0.
 
     Args:
         start, feature: the features, sorted by key on the side `own`, as `_sort_features` returns them.
@@ -157,7 +157,7 @@ def add_scores(
     truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """Add the weight of each active feature to the score of each of its literals whose other literal is true.
+    """Add the weight of each active feature to the score of either literal of the feature if the other literal is true.
 
     Let a feature (a, b) have weight w, and let v1 and v2 be the variables of the cells of a and b in one sample. The
     function adds `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result is bitwise identical for

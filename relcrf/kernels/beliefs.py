@@ -78,7 +78,7 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
 
 @inline_kernel
 def _find_best_state(net, tables, state, v, states, scratch):
-    """Return the best state of a node, given the states of decoded nodes (not -1) and the messages of other factors."""
+    """Return the best state of a node, given decoded states (not -1) and the messages from the rest of the graph."""
     k = net.factors.cardinality[v]
     cavities, new, value = scratch[0], scratch[3][0], scratch[5]
     for x in range(k):

@@ -6,8 +6,8 @@ For any messages m[f, i] from factors f to their nodes i, no joint state has a s
 
 A pass processes the nodes in order. For each node, it adds the max-marginals of the node's factors to the node's
 potential, and distributes the sum equally among the factors that have a later node. The *max-marginal* of a factor for
-a state of a node is the maximum of the factor minus the messages to its other nodes. No such step raises the bound. On
-a forest whose nodes are ordered children first, the bound is tight after one pass.
+a state of a node is the maximum of the factor minus the messages to its other nodes. Processing a node never raises the
+bound. On a forest whose nodes are ordered children first, the bound is tight after one pass.
 
 Messages never contain -inf: a state that a factor makes impossible is permanently removed from the mask `alive`.
 

@@ -25,8 +25,8 @@ def _find_slot(a, b, n_nodes, pairs):
 
     Args:
         a, b: the nodes, int64.
-        pairs: open-addressing hash table of keys, int64. Its length is a power of two. Keys are at least 1; empty slots
-            are 0, and there is at least one.
+        pairs: open-addressing hash table of keys, int64. Its length is a power of two. Keys are at least 1. Empty slots
+            contain 0, and the table has at least one empty slot.
 
     Returns:
         The slot of the pair, and the key of the pair.
@@ -63,7 +63,7 @@ def _grow_array(values, size):
 
 @kernel()
 def _collect_neighbours(v, head, next_item, item, alive, out):
-    """Write the remaining neighbours of `v` to `out`; unlink eliminated nodes from v's list; return the number written."""
+    """Write the remaining neighbours of `v` to `out` and return their number; unlink eliminated nodes from v's list."""
     n = 0
     last = -1
     at = head[v]
@@ -307,9 +307,9 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
 def maximal_cliques(n_nodes, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
-    A clique is not maximal if another clique consists of the same nodes and its own eliminated node. Maximal cliques
-    are ordered children before parents. Within a clique, the nodes shared with the parent come first. The other nodes,
-    the clique's *own* nodes, follow in reverse order of elimination.
+    A clique C is not maximal if C and one earlier eliminated node form another clique. Maximal cliques are ordered
+    children before parents. Within a clique, the nodes shared with the parent come first. The other nodes, the clique's
+    *own* nodes, follow in reverse order of elimination.
 
     Args:
         order, start, member: as `eliminate` returns them.

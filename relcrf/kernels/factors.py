@@ -111,7 +111,7 @@ def draw_state(n, weight, remaining):
 
 @kernel()
 def row_offset(first, last, slot, other, node, stride, states):
-    """Return the table offset of a factor's nodes except those at two slots: the sum of state * stride over the nodes.
+    """Return the sum of state * stride over a factor's nodes, except the nodes at two slots.
 
     Args:
         first, last: the factor's slots are first .. last - 1.

@@ -1,17 +1,17 @@
 """Exact sum-product and max-product on forests, with tables of any size.
 
 The nodes of a forest are numbered by *position*: children precede parents, and each tree (or part of a tree) is a
-contiguous range of positions, so that its tables are loaded into the cache once per sweep. Several edges may share one
-table. Tables are row-major. The rows are the states of the parent if `parent_first`, otherwise the states of the child.
+contiguous range of positions, so that a sweep loads each table into the cache once. Several edges may share one table.
+Tables are row-major. The rows are the states of the parent if `parent_first`, otherwise the states of the child.
 
 Sum-product runs in the linear domain, on exponentials of log potentials. Unless values must be rescaled, it computes
 only one logarithm per tree. If a value leaves the range in which this arithmetic is accurate, the kernel returns
 `ok` = False. The caller then repeats the computation in the log domain (`log_up`, `log_down`), which supports weights
 of 1e4 and log potentials of -inf (impossible states).
 
-All sweeps take a `PositionRange` (`span`), a `Forest` and these flat arrays:
-    tables: potentials of the edges that connect the positions of the range to their parents.
-    belief, message: beliefs and messages of consecutive positions, which begin at `span.first` and include the range.
+A *sweep* (`up`, `down` and variants) visits a range of positions. It takes a `PositionRange` (`span`), a `Forest` and
+    tables: the tables of the edges between the range's nodes and their parents, flat.
+    belief, message: beliefs and messages of all positions from `span.first` to the end of the range or beyond, flat.
 """
 
 from __future__ import annotations
@@ -175,8 +175,7 @@ def _make_up_kernel(k: int) -> Any:
 
         Args:
             tables: exponentials of the log potentials.
-            belief: exponentials of each node's log potentials, multiplied by the messages that the node has received;
-                updated in place.
+            belief: exponentials of the nodes' log potentials; the messages of children are multiplied into them.
             message: overwritten by the unnormalised message from each position to its parent.
 
         Returns:
@@ -274,7 +273,9 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
     @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FASTMATH_FLAGS)
     def down(span, forest, tables, belief, message, out):
-        """Compute marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) * belief(x)`.
+        """Compute marginals from parents to children.
+
+        For state a of the parent and state x of the child, `P(a, x) = P(a) / message(a) * table(a, x) * belief(x)`.
 
         Args:
             tables: as for `up`. If tables are not shared, they are overwritten by the marginals of the edges.
@@ -422,11 +423,11 @@ def log_absorb_roots(roots, first, forest, belief, message):
 
 @kernel((*SWEEP_TYPES, FLAT, boolean))
 def log_down(span, forest, tables, belief, message, out, shared):
-    """Run `down` after `log_up`: tables, messages and beliefs are logarithms, except that roots have marginals.
+    """Run `down` after `log_up`: tables, messages and beliefs are logarithms, except the marginals of roots.
 
     Args:
-        out: the marginals of the edges. If `shared`, they are added to it for each table; otherwise they overwrite it,
-            and it may be `tables` itself.
+        out: if `shared`, the marginals of all edges with the same table are added to this table's entries in `out`.
+            Otherwise `out`, which may be `tables` itself, is overwritten by the marginals of the edges.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[span.first], message_start[span.first]
@@ -495,7 +496,7 @@ def max_up(span, forest, tables, belief, message, choice):
 
 @kernel((POSITION_RANGE, FOREST, FLAT, int32[::1], int32[::1]))
 def max_down(span, forest, belief, choice, states):
-    """Decode the best state of each position of a range, parents first; return the sum of the scores of its roots."""
+    """Decode the best state of each node of a range, parents first; return the total score of the range's roots."""
     parent, state_start, message_start = forest.parent, forest.state_start, forest.message_start
     state_base, message_base = state_start[span.first], message_start[span.first]
     score = 0.0

@@ -1,8 +1,8 @@
 """Exact sampling of node sets whose factors form a forest, given all other nodes: upward filtering, downward sampling.
 
-A *set* is a list of nodes, parents before children. A factor has one or two nodes in the set; all its other nodes are
-fixed while the set is drawn. Each factor has one *entry* in the set, which belongs to the factor's only node in the set
-or, if there are two, to the child. A *slot* is an entry of `Factors.node`: one node in the scope of one factor.
+A *set* is a list of nodes, parents before children, with at most two nodes of each factor. All other nodes are fixed
+while the set is drawn. Each factor with nodes in the set has one *entry*, which belongs to the factor's only node in
+the set or, if there are two, to the child. A *slot* is an entry of `Factors.node`: one node in the scope of one factor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NodeSets(NamedTuple):
         node, parent: the nodes of all sets, and the parent of each node in the same set, -1 for a root.
         entry_start: for each position in `node`, the offset of its entries; shape (len(node) + 1,).
         slot: for each entry, the slot of the entry's node in the factor.
-        parent_slot: for each entry, the slot of the node's parent in the same factor; -1 if the parent is not in it.
+        parent_slot: for each entry, the slot of the node's parent in the same factor; -1 if the parent is not in the factor.
         records_node: for each position, whether the node's probabilities are recorded at this position.
         records_factor: for each entry, whether the factor's probabilities are recorded at this entry. In a sweep, each
             node and each factor is recorded once.
@@ -73,7 +73,7 @@ def _add_unary_factors(factors, sets, factor_table, first_position, last_positio
 
 @inline_kernel
 def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
-    """Sum the log potentials of all factors of a node and its parent into `pair`; rows are states of the parent."""
+    """Sum the log potentials of all factors that a node shares with its parent into `pair`; rows are parent states."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, slots, parent_slots = factors.agreement, factors.table_start, sets.slot, sets.parent_slot
     for at in range(n_child * n_parent):

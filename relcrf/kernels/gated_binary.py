@@ -1,4 +1,4 @@
-"""Belief propagation on gated pairs of binary nodes, and its adjoint; each message is one number, a log odds.
+"""Belief propagation on gated pairs of binary nodes, and its adjoint, with messages as log odds.
 
 A pair has a table t of log potentials, which is multiplied by the pair's gate g. The *total* of a node is the log odds
 of its potential plus its incoming messages. The *cavity* of a node for a pair is the total minus the pair's message.
@@ -7,10 +7,12 @@ With E = exp(cavity of the first node), the message of the pair to the second no
     log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)).
 
 In the message to the first node, a and b are exchanged, and E is computed from the second node. The kernels compute
-a, b and r once for all iterations. For the backward pass they store E of every iteration. `LANES` pairs form a *chunk*:
-a contiguous range of memory with a *row* of `LANES` numbers for each quantity. The offsets of the rows are compile-time
-constants, so that the compiler needs no overlap checks and vectorises every loop over lanes. Totals are gathered and
-scattered one by one, except those of consecutive nodes, which occur in bundles (see `gated_layout`).
+a, b and r once for all iterations. For the backward pass they store E of every iteration.
+
+`gated_layout` assigns each pair to a *slot*, and the slots to *blocks* of whole components. `LANES` slots form a
+*chunk*: a contiguous range of memory with a *row* of `LANES` numbers for each quantity. The offsets of the rows are
+compile-time constants, so that the compiler needs no overlap checks and vectorises every loop over lanes. Totals are
+gathered and scattered one by one, except those of consecutive nodes, which occur in the bundles of `gated_layout`.
 
 These formulas have no published source; `gated_pairs` cites the source of the method.
 """
@@ -122,7 +124,7 @@ def _compute_messages(o, e, max_cavity, odds, work):
 
 @inline_kernel
 def _backpropagate_messages(o, e, odds, work):
-    """Convert a chunk's derivatives w.r.t. messages to derivatives w.r.t. cavities; add those w.r.t. log a, b and r."""
+    """Convert a chunk's derivatives w.r.t. messages to derivatives w.r.t. cavities, log a, log b and log r."""
     one = work.dtype.type(1)
     for i in range(U(LANES)):
         x, y = odds[e + i], odds[e + U(LANES) + i]
@@ -204,7 +206,7 @@ def _max_length(start, lo, hi):
 
 @inline_kernel
 def _load_node_odds(slots, block, nodes, base):
-    """Write the log odds of a block's node potentials, then 0 for the dummy node, to `base`; return their number."""
+    """Write the log odds of a block's node potentials to `base`, with 0 for the dummy node; return the length."""
     n = slots.node_start[block + 1] - slots.node_start[block]
     for v in range(n):
         state = 2 * slots.node[slots.node_start[block] + v]
@@ -277,7 +279,7 @@ def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, o
         scratch: overwritten; for its length, see `scratch_size`.
         loss: see `BeliefLoss`.
         d_nodes, d_gate, beliefs: derivatives by node potentials and gates, and beliefs; overwritten for these blocks.
-        d_contrasts: the three derivatives of table t are added to it, from index 3 * t - origin on.
+        d_contrasts: the derivatives by the contrasts of table t are added to entries 3 * t - origin and the next two.
 
     Returns:
         The total loss of the blocks' nodes.

@@ -1,4 +1,4 @@
-"""The order in which gated pairs are processed: each pair has a *slot*, and a *block* of slots has whole components.
+"""The processing order of gated pairs: each pair has a *slot*, and a *block* of slots contains whole components.
 
 `GROUP_SIZE` connected components of the same shape, such as examples over one structure, are interleaved in a *bundle*.
 Corresponding pairs of a bundle occupy `GROUP_SIZE` consecutive slots. Corresponding nodes are consecutive, so that
@@ -24,7 +24,7 @@ LANES = 64
 """Number of slots processed together. They fill several vectors, so that the latency of one operation is hidden."""
 
 BLOCK_SIZE = 1024
-"""Target for pairs plus nodes per block: a block fills all lanes, and its stored iterations fit into a small cache."""
+"""Target number of pairs plus nodes per block: it fills all lanes, and stored iterations still fit a small cache."""
 
 
 class PairSlots(NamedTuple):

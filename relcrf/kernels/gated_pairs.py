@@ -30,7 +30,7 @@ from relcrf.kernels.gated_tables import TableNetwork
 from relcrf.kernels.threads import freeze, map_key_ranges, thread_scratch
 
 N_RUNS = 32
-"""Number of runs (ranges of blocks). Each run sums table derivatives separately, so that threads do not affect sums."""
+"""Number of *runs* (ranges of blocks). Each run sums table derivatives separately, whatever the number of threads."""
 
 Precision = Literal["float32", "float64"]
 Arithmetic = Literal["binary float32", "binary float64", "tables float64"]
@@ -133,7 +133,7 @@ def _check(condition: bool, message: str) -> None:
 
 
 def _to_contrasts(tables: np.ndarray) -> np.ndarray:
-    """Compute log a, log b and log r (see `gated_binary`) for gate 1; shape (n_tables, 4) to shape (n_tables, 3)."""
+    """Return log a, log b and log r (see `gated_binary`) of each table for gate 1, shape (n_tables, 3)."""
     t00, t01, t10, t11 = tables.T
     return np.column_stack((t01 - t00, t10 - t00, (t00 - t01) + (t11 - t10)))
 

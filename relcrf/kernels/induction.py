@@ -4,7 +4,7 @@ A *side* is a sparse matrix of literals, with a row for each *key* and a column 
 (a, b) is the conjunction of the literals of key a of the first side and key b of the second side, in each sample in
 which both keys have a literal. The *error* E of a literal is the difference between its probability and its truth
 value. The *signal* S is its truth value or, in contrastive divergence, its mean truth value. With indices 1 and 2 for
-the two sides, the gradient of a feature's weight is the sum of S1 E2 + E1 S2 over its samples.
+the two sides, the gradient of a feature's weight is the sum of S1 E2 + E1 S2 over these samples.
 
 Source: Lao & Zhu, Contrastive feature induction for efficient structure learning of conditional random fields (2014).
 """
@@ -24,7 +24,7 @@ ALL, ASCENDING, DIFFERENT = 0, 1, 2
 """The allowed pairs of keys (a, b): all, a < b, or a != b."""
 
 SCAN_LENGTH = 64
-"""Number of sums per chunk. One vectorised test finds out whether a chunk has a large sum; other chunks are skipped."""
+"""Number of sums per chunk. A vectorised test detects chunks without a large sum, which are skipped."""
 
 PREFETCH_DISTANCE = 16
 """Number of rows between the prefetch of a row and its use; rows are scattered in memory."""
@@ -141,7 +141,7 @@ def _add_products(first, a, second, after, total):
 
 @kernel()
 def _collect_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
-    """Push each sum of a key b < before that `_add_products` changed and that reaches the bound; reset changed sums."""
+    """Push each sum changed by `_add_products` that reaches the bound and has b < before; reset changed sums to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
         at = second.start[z + ONE] - 1
@@ -159,7 +159,7 @@ def _collect_touched(first, a, second, after, before, pair, bound, n, total, bes
 
 @kernel()
 def _collect_all(before, pair, bound, n, total, best_value, best_pair):
-    """Push each sum of a key b < before that reaches the bound; reset all sums to 0."""
+    """Push each sum that reaches the bound and has b < before; reset all sums to 0."""
     for lo in range(U(0), U(len(total)), U(SCAN_LENGTH)):
         hi = min(lo + U(SCAN_LENGTH), U(len(total)))
         n_large = 0

@@ -1,9 +1,9 @@
 """Structured mean field: each block of nodes has a joint distribution, computed from expected log potentials.
 
-A *part* of a factor is the set of the factor's nodes that are in one block. If a part has one node, its distribution is
-the distribution of the node. If it has several nodes, it has a joint table, which is stored after the nodes' tables in
-the flat array `q`. The expectation of a factor is taken under the product of the distributions of its parts. Nodes of
-one block can therefore be dependent; nodes of different blocks are independent.
+A *part* of a factor is the set of the factor's nodes that are in one block. A part with one node has the distribution
+of this node. A part with several nodes has a joint table, which is stored after the nodes' tables in the flat array
+`q`. The expectation of a factor is taken under the product of the distributions of its parts. Nodes of one block can
+therefore be dependent; nodes of different blocks are independent.
 
 An impossible cell (-inf) is a *violation*. Violations are not added to the expected log potentials but counted
 separately: `violations` contains expected numbers of violations. A block's distribution includes only the joint states
@@ -35,8 +35,8 @@ class FactorParts(NamedTuple):
         factor: factor of each part.
         slot_start, slot: slots of each part, in CSR form. A slot is an index into `Factors.node`: a node of a factor.
         stride: stride of the node of each entry of `slot` in the part's table.
-        diagonal: sum of the strides of each part: the step between two cells in each of which all nodes of the part
-            have the same state.
+        diagonal: sum of the strides of each part, i.e. the step from the cell in which all nodes of the part have state
+            x to the cell in which they all have state x + 1.
         table_start: offset of each part's table in `q`.
         part_of_slot: for each slot, the part to which it belongs.
         stride_of_slot: for each slot, the stride of its node in the table of this part.
@@ -108,7 +108,7 @@ def _advance_joint_state(factors, parts, f, state, index):
 
 @kernel()
 def _product_probability(parts, f, q, index, without):
-    """Return the product of the probabilities q of a factor's parts at the cells `index`, without part `without`."""
+    """Return the product of q over a factor's parts, each at its cell in `index`, except part `without` (-1: none)."""
     first = parts.factor_start[f]
     weight = 1.0
     for j in range(parts.factor_start[f + 1] - first):
@@ -143,11 +143,11 @@ def initialise_parts(factors, parts, q):
 
 @kernel()
 def add_part_field(factors, parts, factor_table, part, q, index, state, field, violations):
-    """Add the expected log potential and violations of a part's factor, given each joint state of the part.
+    """Compute the expected log potential and violations of a part's factor, given each joint state of the part.
 
     Args:
         index, state: scratch, as long as the largest arity.
-        field, violations: the expectations are added to these arrays, which have the shape of `q`.
+        field, violations: the expected log potentials and violations are added to these arrays, laid out as `q`.
     """
     f = parts.factor[part]
     own = part - parts.factor_start[f]
@@ -259,11 +259,11 @@ def compute_fields(factors, parts, node_table, factor_table, b, q, index, state,
 
 @kernel()
 def normalise(first, last, value, violations, hard):
-    """Convert log potentials in place to a distribution over the states with the fewest violations; return its entropy.
+    """Convert log potentials in place to a distribution over the states with the fewest violations; return the entropy.
 
     Args:
         first, last: the states are first .. last - 1 of `value` and `violations`.
-        hard: whether to assign probability 1 to the state with the largest log potential among these states.
+        hard: whether to assign probability 1 to the best of the states with the fewest violations.
     """
     limit = violations[first]
     for x in range(first, last):
@@ -293,7 +293,7 @@ def normalise(first, last, value, violations, hard):
 
 @kernel()
 def _sum_node_fields(factors, parts, b, size, field, value):
-    """Write to `value`, for each joint state of a block (last node fastest), the sum of `field` over its nodes."""
+    """Write to `value`, for each joint state of a block (last node fastest), the sum of `field` over the nodes."""
     for at in range(size):
         value[at] = 0.0
     inner = size
@@ -307,7 +307,7 @@ def _sum_node_fields(factors, parts, b, size, field, value):
 
 @kernel()
 def _locate_part_cells(factors, parts, b, size, part, step, cell):
-    """Write to `cell` the cell of a part's table for each joint state of a block.
+    """Write to `cell`, for each joint state of a block, the index in `q` of the matching cell of a part's table.
 
     Args:
         step: stride of each node in the block's joint states; not read for nodes of other blocks.
@@ -399,10 +399,10 @@ def update_blocks(
 
 @kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
 def compute_marginals(factors, parts, factor_table, q, out):
-    """Compute factor marginals as products of part distributions; for an agreement, the probability that it holds.
+    """Compute factor marginals as products of part distributions; for an agreement, the probability of equal states.
 
     Returns:
-        The sum over all factors of expected finite log potentials, and the expected number of violations.
+        The sum of the expected finite log potentials of all factors, and the expected number of violations.
     """
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)

@@ -44,8 +44,8 @@ class MessageNetwork(NamedTuple):
 class MessageTables(NamedTuple):
     """Potentials, linear and in logs.
 
-    Tables are scaled so that the largest entry of each factor is 1 (0 in logs). An *agreement* is a factor with one log
-    potential, for the cells in which all its nodes have the same state; it is not scaled.
+    Linear tables are scaled so that the largest entry of each factor is 1; log tables are not scaled. An *agreement* is
+    a factor with one log potential, for the cells in which all its nodes have the same state.
 
     Args:
         log: whether messages are logarithms.
@@ -258,11 +258,11 @@ def semiring_add(a, b, log, maximum):
 
 @inline_kernel
 def compute_agreement(net, log, maximum, weight, slot, cavities, without, agree, differ):
-    """For each state of the slot's node, sum the cavities over agreeing and over differing states of the other nodes.
+    """For each state at a slot, sum the product of the other cavities over agreeing and over differing joint states.
 
-    The first sum is one product: all other nodes have the given state. The second sum is over the joint states in which
-    some other node differs. It is not computed by subtraction, which would cause cancellation; the joint states are
-    partitioned by the first node that differs.
+    In the agreeing joint state, all other nodes have the given state; in a differing joint state, some other node has a
+    different state. To avoid cancellation, the second sum is not computed by subtraction: the differing joint states
+    are partitioned by the first node that differs.
 
     Args:
         weight: log potential of the agreement.

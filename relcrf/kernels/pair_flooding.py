@@ -1,8 +1,8 @@
 """Flooding belief propagation over pairs of the same shape, with linear messages, many pairs at a time.
 
-A *block* interleaves the data of `LANES` pairs: each row has one number per pair, its *lane*. Every loop therefore runs
-over lanes and is vectorised, for any cardinalities. A block and its intermediate results stay in the L1 cache, and each
-table is read once for both directions. `messages` defines `product` and the range of linear messages.
+A *block* interleaves the data of `LANES` pairs: in each row of numbers, each pair has one *lane*. Every loop runs over
+lanes and is therefore vectorised, for any cardinalities. A block and its intermediate results stay in the L1 cache, and
+each table is read once for both directions. The module `messages` defines `product` and the range of linear messages.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE)
 def compute_products(net, tables, state):
-    """Compute, for each node, the product of its potentials and its incoming messages."""
+    """Compute the product of the potential and the incoming messages of each node."""
     for v in range(len(net.factors.cardinality)):
         compute_product(net, tables, state, v)
 
@@ -91,7 +91,7 @@ def sweep(net, tables, state, scratch, backwards):
 
 @inline_kernel
 def _update_key(largest, slot, key):
-    """Set the key of a slot in the tournament tree `largest`, and update its ancestors until one is unchanged."""
+    """Set the key of a slot in the tournament tree `largest`; update the leaf's ancestors until one is unchanged."""
     node = (len(largest) >> 1) + slot
     largest[node] = key
     while node > 1:
@@ -132,7 +132,7 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
     Args:
         pending: pending messages, as `compute_pending` computes them; updated in place.
         largest: tournament tree of the changes, shape (2 n,), where n >= n_slots is a power of two. The leaves, from
-            index n on, are the changes of the slots, padded with 0; node i >= 1 is the maximum of nodes 2 i and 2 i + 1.
+            index n on, are the changes of slots, padded with 0; node i >= 1 is the maximum of nodes 2 i and 2 i + 1.
         max_messages: maximum number of messages to send; the kernel stops earlier if no change exceeds `tolerance`.
 
     Returns:
@@ -153,7 +153,7 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
             neighbour_slot = net.factors.touch[i]
             f = net.factors.factor[neighbour_slot]
             for other in range(net.factors.start[f], net.factors.start[f + 1]):
-                # The sent message affects its next value only with damping, and its factor's others with reweighting.
+                # A message depends on its old value only if damped, on its factor's other messages only if reweighted.
                 if other == neighbour_slot and (other != slot or tables.damping == 0.0):
                     continue
                 if other != neighbour_slot and neighbour_slot == slot and net.appearance[f] == 1.0:

@@ -15,7 +15,7 @@ CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 @kernel(inline="always")
 def _transfer(collect, scores, patterns, row, state, tables, cell):
-    """Add the sum of scores * patterns of a joint state to a cell; if `collect`, apply the adjoint."""
+    """Add the sum of scores[row] * patterns[state] to a table cell; if `collect`, apply the adjoint."""
     if patterns.shape[0] == 0:
         if collect:
             scores[row, state] += tables[cell]
@@ -42,7 +42,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
         (x, y) has joint state `base[t] + x * stride_row[t] + y * stride_column[t]`.
 
         Args:
-            scores: `X @ W`, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share the scores.
+            scores: features @ weights, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share the scores.
             patterns: value of each pattern in each joint state, shape (n_joint_states, n_patterns); (0, 0): identity.
         """
         shared = scores.shape[0] == 1
@@ -55,7 +55,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]), label=label)
     def diagonals(scores, n_rows, start, tables):
-        """Transfer between scores and the diagonals of square tables; the pattern is 1 if both states are equal."""
+        """Transfer between scores and the diagonals of square tables; the only pattern is 1 for equal states."""
         shared = scores.shape[0] == 1
         for term in range(len(start)):
             row = 0 if shared else term

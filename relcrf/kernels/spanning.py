@@ -88,7 +88,7 @@ def _sort_by_weight(weight, edge):
 
 @kernel()
 def _split_by_weight(weight, threshold, heavy, light):
-    """Write the indices of edges with weight >= threshold to `heavy`, and all other indices to `light`, in order.
+    """Write the indices of edges with weight >= threshold to `heavy`, and all other indices to `light`, ascending.
 
     Returns:
         The number of heavy edges, and whether no weight is NaN.
@@ -123,7 +123,7 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
     n_light = 0
     for k in range(len(candidates)):
         e = candidates[k]
-        # The loop has no branches, of which a third would be mispredicted. The next write replaces an uncounted entry.
+        # To avoid mispredicted branches, every candidate is written; the next write replaces an uncounted entry.
         is_unconnected = leader[edges[e, 0]] != leader[edges[e, 1]]
         is_heavy = weight[e] >= threshold
         heavy[n_heavy] = e
@@ -187,7 +187,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
             if not all_numbers:
                 return False
         else:
-            for v in range(n_nodes):  # a leader's index is at most its node's, so it has been compressed before
+            for v in range(n_nodes):  # a leader's index is at most the node's, so the leader's entry is already final
                 leader[v] = leader[leader[v]]
             n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
         missing = _join_trees(edges, _sort_by_weight(weight, heavy[:n_heavy]), leader, missing, chosen)

@@ -132,7 +132,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):
 
 @kernel(*KEYED)
 def keyed_scores(key, values, weights, out):
-    """Set `out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
+    """Set `out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; for `values` of shape (0, 1), all values are 1."""
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
     n_values = values.shape[1]

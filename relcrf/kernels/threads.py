@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iterator[T]:
-    """Apply a function to ranges lo..hi-1 of keys, on `NUMBA_NUM_THREADS` threads; the ranges have about equal costs.
+    """Apply a function to ranges lo..hi-1 of keys with about equal costs, on up to `NUMBA_NUM_THREADS` threads.
 
     Args:
         costs: cost of each key, in cells read, shape (n_keys,).
@@ -56,7 +56,7 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
 
 
 def thread_scratch(size: int, dtype: npt.DTypeLike) -> np.ndarray:
-    """Return an uninitialised array of length `size` or more; the next call in the same thread may return it again.
+    """Return an uninitialised array of length >= `size`; the next call in the same thread may return the same array.
 
     Reuse avoids page faults on new memory, which the operating system serialises between threads.
     """

@@ -9,7 +9,8 @@ the result is 0. For larger arguments and nan, it is undefined.
 [sqrt(1/2), sqrt(2)), is computed by the odd series in (m - 1) / (m + 1). The error is at most 2 ulp of the result or,
 for arguments near 1, 2 ulp of the argument.
 
-`exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87 to 88.
+`exp_like` and `log_like` accept float64 or float32 and return the same type. For float32, `exp_like` supports arguments
+from -87 to 88.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _bits_to_float(typing_context: Any, x: Any) -> Any:
 
 
 def _float_format(float_type: Any) -> tuple[Any, Any, int, int]:
-    """Return the LLVM types of a float and its integer, the number of mantissa bits, and the bits of the rounder."""
+    """Return the LLVM types of a float and of an equally long integer, the mantissa length, and the rounder's bits."""
     if float_type == types.float64:
         return ir.DoubleType(), ir.IntType(64), 52, _ROUNDER_BITS
     return ir.FloatType(), ir.IntType(32), 23, int(_ROUNDER32.view(np.int32))

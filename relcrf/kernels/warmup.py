@@ -1,6 +1,6 @@
 """Ahead-of-time compilation of all kernels into the cache.
 
-`python -m relcrf.kernels.warmup` is a worker process of `compile_kernels`. Of relcrf, the process imports only kernels.
+`python -m relcrf.kernels.warmup` is a worker process of `compile_kernels`. It imports only the kernels of relcrf.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relcrf import kernels
 from relcrf.kernels.compile import KERNELS, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
-"""Maximum number of worker processes; each takes a second to start, so that more would not save time."""
+"""Maximum number of worker processes. A process takes a second to start, so more processes would not save time."""
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -71,7 +71,7 @@ def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _group_by_module(names: list[str]) -> list[list[str]]:
-    """Group kernels by module, because they share functions. The longest module is first, for load balancing."""
+    """Group kernels by module, because a module's kernels share functions; start with the longest module."""
     modules: dict[str, list[str]] = {}
     for name in names:
         modules.setdefault(name.partition(".")[0], []).append(name)

@@ -175,7 +175,7 @@ class BucketSort:
         for field, shift in self._key_fields:
             code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bits and the row order does not matter.
+        # Adding 0.0 turns -0.0 into 0.0. Equal rows then have equal bits, and the input order does not affect the result.
         payload = np.column_stack([batch[f.name] for f in self._payload_fields]) + 0.0 if self._payload_fields else None
         if bucket is None:
             self._append(0, key, payload)
@@ -236,7 +236,7 @@ def _differs_from_previous(key: np.ndarray) -> np.ndarray:
 def chunk_sorted_batches(
     batches: Iterable[Mapping[str, np.ndarray]], fields: Sequence[Field]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Regroup sorted rows, so that all rows with the same value of the first field are in one batch.
+    """Yield sorted rows in new batches, such that all rows with the same value of the first field are in one batch.
 
     Raises:
         ValueError: if the rows are not sorted by the first two fields.

@@ -76,7 +76,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
         size = 0
         v = first
         while True:
-            # Find the bag to which v has edges of the largest total weight, less the lightest edge if the bag is full.
+            # Find the bag to which v has the largest total edge weight, without the lightest edge if the bag is full.
             best = -1
             best_weight = 0.0
             best_size = 0

@@ -79,7 +79,7 @@ class CacheFolder:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return True if no user but this one and root can write to the folder or replace it."""
+    """Return True if only this user and root can write to the folder or replace it."""
     if folder.is_symlink():
         return False
     if sys.platform == "win32":
@@ -131,7 +131,7 @@ def cache_folder() -> CacheFolder:
 
 @cache
 def _source_stamp() -> str:
-    """Return one hash of the source of all kernels, because a compiled kernel contains the kernels that it calls."""
+    """Return a hash of the source of all kernels. A compiled kernel depends on other kernels, whose code it contains."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -47,8 +47,8 @@ class SampleTable(NamedTuple):
         n_states: number of states of each column, shape (n_columns,), int32.
         states: state of each variable, shape (n_columns, n_samples), int8; -1 where there is no variable.
         labels: the states that are used as labels; -1 for all other variables. Same shape and type as `states`.
-        node: node of each variable, same shape, int32. Empty if all variables of a column have the same potentials.
-        state_start: offset of each node's states in flat tables; empty if `node` is empty.
+        node: node of each variable in the graph, same shape, int32. Empty if a column's variables have equal potentials.
+        state_start: offset of each node's states in flat tables of the graph; empty if `node` is empty.
     """
 
     n_states: np.ndarray
@@ -93,7 +93,7 @@ _add_row = make_adder(VECTOR_LENGTH)
 
 @kernel()
 def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows):
-    """Add the selected table row of each of a column's edges to the score rows of `n_samples` samples."""
+    """For each edge of a column, add the table row of the other column's state to the scores of each sample."""
     for at in range(U(active.start[c]), U(active.start[c + ONE])):
         other, first = U(active.other[at]), active.row[at] + 1
         for i in range(n_samples):
@@ -104,7 +104,7 @@ def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
 
 @kernel()
 def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient):
-    """Add the residuals of `n_samples` samples to the gradients of a column's edges: adjoint of `_add_table_scores`."""
+    """For each edge of a column, add each sample's residuals to the gradient: the adjoint of `_add_table_scores`."""
     size = U(len(gradient) // GRADIENT_COPIES)
     for at in range(U(requested.start[c]), U(requested.start[c + ONE])):
         other, first = U(requested.other[at]), requested.row[at] + 1
@@ -122,7 +122,7 @@ def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
         labels: labels of n samples, -1 for unlabelled samples.
         rows: scores on entry, residuals on return.
         scores: overwritten by the transposed probabilities (0 for unlabelled samples), shape (k, BLOCK_SIZE).
-        top: scratch, first for the maximum score of each sample, shape (BLOCK_SIZE,).
+        top: scratch, shape (BLOCK_SIZE,).
         loss: overwritten by minus the log probability of each label (0 for unlabelled samples), shape (BLOCK_SIZE,).
     """
     for x in range(k):
@@ -184,7 +184,7 @@ def _sum_first(values, n):
 def sweep_columns(
     columns, active, requested, all_columns, lo, hi, base, tables, flat, value, base_sums, gradient, rows
 ):
-    """Compute values and gradients of columns lo..hi-1, of all or only of those that have a requested edge.
+    """Compute values and gradients of columns lo..hi-1 or, unless `all_columns`, of those that have a requested edge.
 
     Args:
         active: the edges that contribute to the scores.

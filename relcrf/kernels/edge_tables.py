@@ -59,7 +59,7 @@ def _find_next_pair(edges, edge, first_cell, second_cell):
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
 def add_table_scores(edges, states, state_start, tables, scores):
-    """For each connected pair of nodes, add the table's row or column of each node's state to the other node's scores.
+    """For each pair of connected nodes, add the table row or column of one node's state to the other node's scores.
 
     Args:
         states: state of each node, shape (n_nodes,), int16.

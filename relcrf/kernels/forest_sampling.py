@@ -24,7 +24,7 @@ class NodeSets(NamedTuple):
         node, parent: the nodes of all sets, and the parent of each node in the same set, -1 for a root.
         entry_start: for each position in `node`, the offset of its entries; shape (len(node) + 1,).
         slot: for each entry, the slot of the entry's node in the factor.
-        parent_slot: for each entry, the slot of the node's parent in the same factor; -1 if the parent is not in the factor.
+        parent_slot: for each entry, the slot of the node's parent in the same factor; -1 if there is none.
         records_node: for each position, whether the node's probabilities are recorded at this position.
         records_factor: for each entry, whether the factor's probabilities are recorded at this entry. In a sweep, each
             node and each factor is recorded once.

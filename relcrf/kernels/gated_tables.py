@@ -21,7 +21,7 @@ READ_ONLY_FLAT, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(i
 
 
 class TableNetwork(NamedTuple):
-    """Gated pairs with their tables.
+    """Gated pairs of nodes of any cardinality; all real arrays are float64.
 
     Args:
         slots: the pairs, in the order in which they are processed.
@@ -74,7 +74,7 @@ def _compute_offsets(network, block):
 
 @kernel()
 def _load_node_potentials(network, block, offsets):
-    """Return the flat log potentials of a block's nodes, one node after the other."""
+    """Return the log potentials of a block's nodes, flat."""
     slots, out = network.slots, np.empty(offsets.state[-1])
     for v in range(len(offsets.state) - 1):
         source = network.state_start[slots.node[slots.node_start[block] + v]]

@@ -1,10 +1,10 @@
 """Sum-product, max-product and exact sampling on junction trees: tables of log potentials over any number of nodes.
 
-The nodes of a clique that are not shared with its parent are its *own* nodes; each node is the own node of one clique.
-A clique's table is row-major, and the shared nodes come first. A row is therefore one joint state of the shared nodes,
-and the message to the parent has one entry for each row. Strides are needed only for the smaller tables that are added
-to a clique's table (nodes, factors, messages of children). Cliques are ordered children first. Impossible states have
-log potential -inf.
+A clique shares nodes with its parent clique. The clique's other nodes are its *own* nodes; each node is the own node of
+one clique. A clique's table is row-major, and the shared nodes come first. A row is therefore one joint state of the
+shared nodes, and the message to the parent has one entry for each row. Strides are needed only for the smaller tables
+that are added to a clique's table (nodes, factors, messages of children). Cliques are ordered children first.
+Impossible states have log potential -inf.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _allocate_loops(cliques, n_nodes):
 
 @inline_kernel
 def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
-    """Find the loops between a smaller table and a clique's table; merge contiguous loops; return the number of loops.
+    """Find the loops that map a smaller table to a clique's table; merge contiguous loops; return the number of loops.
 
     Args:
         nodes, stride: nodes and strides of the smaller table; all these nodes are in the clique.
@@ -161,7 +161,7 @@ def _run_loops(depth, loops, small, start, table, origin, collect):
 
 @inline_kernel
 def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
-    """Add the tables of a clique's own nodes and factors to the clique's table; if `collect`, do the reverse."""
+    """Add the tables of a clique's own nodes and factors to the clique's table; if `collect`, add in reverse."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]
@@ -226,7 +226,7 @@ def up(cliques, factors, nodes, factor_tables, maximum):
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
 def down(cliques, factors, table, message, node_marginals, factor_marginals):
-    """Compute marginals from parents to children, after sum-product `up`, and add them to nodes and factors.
+    """Add marginals to `node_marginals` and `factor_marginals`, from parents to children, after sum-product `up`.
 
     A row of a clique's table minus the row's message is the conditional log distribution of the own nodes given the
     shared nodes. No division is needed, so that impossible rows cause no division by 0.

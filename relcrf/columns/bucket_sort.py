@@ -175,7 +175,7 @@ class BucketSort:
         for field, shift in self._key_fields:
             code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        # Adding 0.0 turns -0.0 into 0.0. Equal rows then have equal bits, and the input order does not affect the result.
+        # Adding 0.0 turns -0.0 into 0.0. Equal rows then have equal bits, so that the input order has no effect.
         payload = np.column_stack([batch[f.name] for f in self._payload_fields]) + 0.0 if self._payload_fields else None
         if bucket is None:
             self._append(0, key, payload)

@@ -131,7 +131,7 @@ def cache_folder() -> CacheFolder:
 
 @cache
 def _source_stamp() -> str:
-    """Return a hash of the source of all kernels. A compiled kernel depends on other kernels, whose code it contains."""
+    """Return a hash of the source of all kernels. A compiled kernel contains the kernels that it calls."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -47,7 +47,7 @@ class SampleTable(NamedTuple):
         n_states: number of states of each column, shape (n_columns,), int32.
         states: state of each variable, shape (n_columns, n_samples), int8; -1 where there is no variable.
         labels: the states that are used as labels; -1 for all other variables. Same shape and type as `states`.
-        node: node of each variable in the graph, same shape, int32. Empty if a column's variables have equal potentials.
+        node: graph node of each variable, same shape, int32. Empty if the variables of a column have equal potentials.
         state_start: offset of each node's states in flat tables of the graph; empty if `node` is empty.
     """
 
@@ -182,7 +182,7 @@ def _sum_first(values, n):
     )
 )
 def sweep_columns(
-    columns, active, requested, all_columns, lo, hi, base, tables, flat, value, base_sums, gradient, rows
+    columns, active, requested, all_columns, lo, hi, base, tables, node_scores, value, base_sums, gradient, rows
 ):
     """Compute values and gradients of columns lo..hi-1 or, unless `all_columns`, of those that have a requested edge.
 
@@ -193,7 +193,7 @@ def sweep_columns(
         base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of
             `VECTOR_LENGTH`.
         tables: flat tables of the active edges, row by row.
-        flat: the nodes' log potentials, which are added to `base`; overwritten by the nodes' residuals. Empty if
+        node_scores: the nodes' log potentials, which are added to `base`; overwritten by the nodes' residuals. Empty if
             `columns` has no nodes.
         value: overwritten by the value of each column: minus the sum of the log conditionals of its labels.
         base_sums: for each column and state, overwritten by the sum of the state's probabilities over the labelled
@@ -216,22 +216,22 @@ def sweep_columns(
             for i in range(n_samples):
                 for x in range(width):
                     rows[i * width + x] = base[c, x]
-            if len(flat):
+            if len(node_scores):
                 for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
-                            rows[i * width + x] += flat[U(columns.state_start[node]) + x]
+                            rows[i * width + x] += node_scores[U(columns.state_start[node]) + x]
             _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
             labels = columns.labels[c, begin : begin + n_samples]
             _compute_residuals(labels, n_samples, k, width, rows, scores, top, loss)
             value[c] += _sum_first(loss, n_samples)
             for x in range(k):
                 base_sums[c, x] += _sum_first(scores[x], n_samples)
-            if len(flat):
+            if len(node_scores):
                 for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
-                            flat[U(columns.state_start[node]) + x] = rows[i * width + x]
+                            node_scores[U(columns.state_start[node]) + x] = rows[i * width + x]
             _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient)

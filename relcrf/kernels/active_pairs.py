@@ -48,7 +48,7 @@ def sort_by_key(key, start, feature):
 
 @kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def gather(cells, lo, hi, used, values, out):
-    """For each cell of the used keys in lo..hi-1, set `out[cell]` to its variable's value (0 without a variable)."""
+    """For each cell of a used key in lo..hi-1, set `out[cell]` to the value of the cell's variable (0 if missing)."""
     for key in range(lo, hi):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
@@ -58,7 +58,7 @@ def gather(cells, lo, hi, used, values, out):
 
 @kernel(*((CELLS, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def scatter(cells, used, values, out):
-    """For each cell of the used keys, add `values[cell]` to `out[variable of the cell]`: the adjoint of `gather`."""
+    """For each cell of a used key, add `values[cell]` to `out[variable of the cell]`: the adjoint of `gather`."""
     for key in range(len(used)):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):

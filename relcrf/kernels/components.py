@@ -22,7 +22,7 @@ def find(parent, node):
 
 @kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
 def unite(parent, first, second, joinable):
-    """Join the components of the two nodes of each pair, if both are joinable; the lowest node is the representative.
+    """Join the components of each pair of nodes if both nodes are joinable; the lowest node is the representative.
 
     Args:
         first, second: the two nodes of each pair, shape (n_pairs,).

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 MAX_COMBINED_KEYS = 1 << 62
-"""Upper bound of row codes (int64). If the next column would exceed it, dense ranks first replace the codes."""
+"""Upper bound of int64 row codes. If one more column would exceed it, the codes are first replaced by dense ranks."""
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

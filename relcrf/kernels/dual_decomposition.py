@@ -106,7 +106,7 @@ def update_messages(factors, node_table, factor_table, order, has_later_node, me
     Args:
         has_later_node: for each slot, whether its factor has a node after the slot's node in `order`.
         message: updated in place.
-        alive: updated in place: states found to be impossible are removed.
+        alive: updated in place; states that are found to be impossible become False.
 
     Returns:
         False if some node has no possible state, so that no joint state is possible.
@@ -179,7 +179,7 @@ def decode(factors, node_table, factor_table, order, message_start, message, ali
     """Set the nodes in reverse `order`, each to its best state given the messages and the nodes set before.
 
     Args:
-        alive: updated in place: only the chosen state of each node remains True.
+        alive: updated in place; only the chosen state of each node remains True.
         states: overwritten by the joint state.
     """
     total = np.empty(max_cardinality(factors))

@@ -3,6 +3,7 @@
 A *block* interleaves the data of `LANES` pairs: in each row of numbers, each pair has one *lane*. Every loop runs over
 lanes and is therefore vectorised, for any cardinalities. A block and its intermediate results stay in the L1 cache, and
 each table is read once for both directions. The module `messages` defines `product` and the range of linear messages.
+An *agreement* is a factor with one value for equal states and one value for differing states.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _compute_table_messages(first, second, maximum, table, cavity, new):
 
 @kernel(fastmath={"contract"})
 def _agreement_messages(k, maximum, table, cavity, new, total):
-    """Compute both messages of each agreement. Sums over differing states use no subtraction, to avoid cancellation."""
+    """Compute both messages of each agreement. To avoid cancellation, sums over differing states use no subtraction."""
     agreeing, differing = table[0], table[1]
     for side in range(2):
         out, opposite = side * k, (1 - side) * k
@@ -69,7 +70,7 @@ def flood(first, second, agreement, maximum, damping, tables, ends, message, pro
 
     Args:
         first, second: cardinalities of the first and the second node of every pair.
-        agreement: whether the pairs are agreements: one factor value for equal states, and one for differing states.
+        agreement: whether the factors of all pairs are agreements.
         damping: weight of the old log message in the new log message.
         tables: shape (n_blocks, first * second, LANES), with largest entry 1. Agreements have 2 rows: equal, differing.
         ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).

@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iterator[T]:
-    """Apply a function to ranges lo..hi-1 of keys with about equal costs, on up to `NUMBA_NUM_THREADS` threads.
+    """Apply a function to ranges lo..hi-1 of keys (indices) of about equal cost, on up to `NUMBA_NUM_THREADS` threads.
 
     Args:
         costs: cost of each key, in cells read, shape (n_keys,).

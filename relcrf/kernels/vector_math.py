@@ -225,7 +225,7 @@ def _log_like(x):
 
 @kernel((float64[::1],), fastmath={"contract"})
 def exp_in_place(x):
-    """Set `x[i] = exp(x[i])`, shape (n,); return the largest absolute argument, where inf and nan exceed any number.
+    """Set `x[i] = exp(x[i])`, shape (n,); return the largest absolute argument; inf and nan count as the largest.
 
     The bits of absolute values, read as integers, have the same order. They are compared instead of the floats, because
     LLVM vectorises only the comparison of integers.

@@ -316,9 +316,9 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         is_included: mask of the cliques to use, shape (n,), bool; a component is included as a whole or not.
 
     Returns:
-        Five arrays: the start of each clique's nodes, shape (n_cliques + 1,); the nodes of all cliques; the number of
-        nodes that each clique shares with its parent, shape (n_cliques,); the parent of each clique (-1 for a root),
-        shape (n_cliques,); and for each node the clique of which it is an own node (-1 if none), shape (n_nodes,).
+        `start`, shape (n_cliques + 1,), and `node`: nodes of each clique in CSR form. `n_shared`, shape (n_cliques,): the
+        number of nodes that each clique shares with its parent. `parent`, shape (n_cliques,): the parent of each
+        clique, -1 for a root. `own`, shape (n_nodes,): the clique of which each node is an own node, -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)

@@ -115,7 +115,7 @@ def row_offset(first, last, slot, other, node, stride, states):
 
     Args:
         first, last: the factor's slots are first .. last - 1.
-        slot, other: the slots to skip; -1 as `other` skips only `slot`.
+        slot, other: the slots to skip; `other` may be -1 (none).
     """
     offset = 0
     for p in range(first, last):

@@ -279,7 +279,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
         Args:
             tables: as for `up`. If tables are not shared, they are overwritten by the marginals of the edges.
-            belief: as `up` returns it, with the marginals of parents outside the range; overwritten by the marginals.
+            belief: on entry, as `up` returns it, with marginals for parents outside the range; on return, marginals.
             message: as `up` returns it; overwritten.
             out: if tables are shared, the marginals of the edges are added to it; otherwise unused.
         """
@@ -345,7 +345,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
 
 class SweepKernels(NamedTuple):
-    """The linear-domain sweeps of one number of states; see `_make_up_kernel` and `_make_down_kernel`."""
+    """The linear-domain sweeps for one value of k; see `_make_up_kernel` and `_make_down_kernel`."""
 
     up: Callable[..., Any]
     down: Callable[..., Any]
@@ -356,7 +356,7 @@ SWEEP_KERNELS = {
     k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
     for k in (0, 2, 3, 4, 5)
 }
-"""Sweeps by the number of states that all nodes of a forest have; key 0 is for all other forests."""
+"""Sweeps for forests in which all nodes have k states, by k; key 0 is for all other forests."""
 
 
 @kernel(SWEEP_TYPES)

@@ -105,7 +105,7 @@ def assign_slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> PairSl
 
 
 def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the component of each node, and the rank of each node and each pair within its component."""
+    """Return the component of each node, and the rank of each node and of each pair within the component."""
     parent = np.arange(n_nodes, dtype=np.int32)
     first, second = (np.ascontiguousarray(end, dtype=np.int32) for end in ends.T)
     unite(parent, first, second, np.ones(n_nodes, dtype=np.bool_))

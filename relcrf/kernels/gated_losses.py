@@ -50,7 +50,7 @@ def squared_error_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
 
 
 def cross_entropy_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
-    """Create the cross-entropy, -weight * log(belief of the observed state); see `squared_error_loss`."""
+    """Create the cross-entropy, -weight * log(belief of the observed state); arguments as in `squared_error_loss`."""
     return _make_node_loss(CROSS_ENTROPY, observed, weight)
 
 
@@ -64,7 +64,7 @@ def evaluate_binary_loss(loss, node, start, odds):
     """Evaluate the loss of a binary node whose states have offset `start` and whose belief has log odds `odds`.
 
     Returns:
-        The loss, its derivative with respect to `odds`, and the smaller belief; all float64.
+        The loss, its derivative with respect to `odds`, and the smaller of the two beliefs; all float64.
     """
     small = exp(-abs(odds))
     large = 1.0 / (1.0 + small)

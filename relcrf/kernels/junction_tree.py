@@ -83,8 +83,8 @@ def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
 
     Args:
         nodes, stride: nodes and strides of the smaller table; all these nodes are in the clique.
-        agreement: whether the smaller table is a single number, which applies to the cells in which all its nodes have the
-            same state.
+        agreement: whether the smaller table is a single number: the log potential of the clique's cells in which all
+            nodes of the smaller table have the same state.
     """
     axis, steps, clique_node = loops.axis, loops.steps, cliques.node
     begin, end = cliques.start[c], cliques.start[c + 1]
@@ -161,7 +161,7 @@ def _run_loops(depth, loops, small, start, table, origin, collect):
 
 @inline_kernel
 def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
-    """Add the tables of a clique's own nodes and factors to the clique's table; if `collect`, add in reverse."""
+    """Add the tables of a clique's own nodes and factors to its table; if `collect`, add in the other direction."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]

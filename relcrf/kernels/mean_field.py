@@ -26,7 +26,7 @@ TIE_TOLERANCE = 1e-9
 
 
 class FactorParts(NamedTuple):
-    """Blocks of nodes, and the parts into which they divide factors.
+    """Blocks of nodes, and parts of factors (see the module docstring).
 
     Args:
         block_start, block_node: nodes of each block, in CSR form.

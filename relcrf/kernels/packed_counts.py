@@ -68,7 +68,7 @@ def _count_common_bits(first, second):
 
 @kernel((*[read_only(INDEX)] * 2, int64, *[read_only(PLANES), read_only(TOTALS)] * 2, int64[:, :, ::1]))
 def count_pairs(first, second, n_samples, planes, totals, other_planes, other_totals, out):
-    """Count the joint states of pairs of keys.
+    """Count the joint states of each pair of keys.
 
     Args:
         first, second: the two keys of each pair, shape (n,).

@@ -36,14 +36,14 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]), label=label)
     def tables_of_terms(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, tables):
-        """Transfer between scores and the tables of nodes and edges.
+        """Add scores to the tables of nodes and edges; if `collect`, add the tables to the scores.
 
         The table of term t starts at `tables[start[t]]` and is row-major, of shape (n_rows[t], n_columns[t]). The cell
         (x, y) has joint state `base[t] + x * stride_row[t] + y * stride_column[t]`.
 
         Args:
             scores: features @ weights, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share the scores.
-            patterns: value of each pattern in each joint state, shape (n_joint_states, n_patterns); (0, 0): identity.
+            patterns: value of each pattern in each joint state, (n_joint_states, n_patterns); (0, 0) for the identity.
         """
         shared = scores.shape[0] == 1
         for term in range(len(base)):
@@ -55,7 +55,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]), label=label)
     def diagonals(scores, n_rows, start, tables):
-        """Transfer between scores and the diagonals of square tables; the only pattern is 1 for equal states."""
+        """Add scores to the diagonals of square tables, or the reverse; the only pattern is 1 for equal states."""
         shared = scores.shape[0] == 1
         for term in range(len(start)):
             row = 0 if shared else term
@@ -72,7 +72,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]), label=label)
     def tables_of_cliques(scores, patterns, base, stride, cardinality, start, tables):
-        """Transfer between scores and tables of any arity; `stride` and `cardinality` have shape (n_terms, arity)."""
+        """Add scores to tables of any arity, or the reverse; `stride` and `cardinality` have shape (n_terms, arity)."""
         shared = scores.shape[0] == 1
         arity = stride.shape[1]
         digit = np.zeros(arity, dtype=np.int64)

@@ -109,7 +109,7 @@ def _split_by_weight(weight, threshold, heavy, light):
 
 @kernel()
 def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):
-    """Split the candidates whose ends are in different trees by weight, and drop the other candidates.
+    """Drop the candidates whose ends are in the same tree, and split the remaining candidates by weight.
 
     Args:
         leader: for each node, the node that represents its tree (not an intermediate node of a path).
@@ -162,7 +162,7 @@ def _join_trees(edges, order, leader, missing, chosen):
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
 def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
-    """Mark the edges of the maximum spanning forest; ties of weight go to the lower index.
+    """Mark the edges of the maximum spanning forest; of edges with equal weights, the lower index is preferred.
 
     Args:
         edges: end nodes of each edge, shape (n_edges, 2).

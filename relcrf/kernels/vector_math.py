@@ -3,7 +3,7 @@
 `exp` uses only arithmetic. It splits the argument into an integer multiple of ln 2, which becomes the exponent, and a
 remainder in [-ln 2 / 2, ln 2 / 2], whose exponential is approximated by a polynomial (Cody & Waite 1980). For arguments
 from -708 to 709, the result is within 2 ulp of `np.exp`. For smaller arguments, whose exponentials are subnormal or 0,
-the result is 0. For larger arguments and nan, it is undefined.
+the result is 0. For larger arguments and nan, the result is undefined.
 
 `log` supports only positive normal numbers. It splits off the exponent. The logarithm of the mantissa m, which is in
 [sqrt(1/2), sqrt(2)), is computed by the odd series in (m - 1) / (m + 1). The error is at most 2 ulp of the result or,

@@ -106,7 +106,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
                         total += w
                         lightest = min(lightest, w)
                     total -= lightest
-                    # For equal totals, prefer the larger bag (it leaves more nodes for later bags), then the earlier bag.
+                    # For equal totals, prefer the larger bag (it gives later bags more choice), then the earlier bag.
                     if total > best_weight or (
                         total == best_weight and (members > best_size or (members == best_size and b < best))
                     ):

@@ -1,4 +1,4 @@
-"""Conditionals of single nodes as flat tables over states; scores and expectations of literals (conditions on states)."""
+"""Conditionals of single nodes as flat tables over states; scores and expectations of literals (state conditions)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def number_rows(*columns: np.ndarray) -> np.ndarray:
 
 
 def _rank_densely(numbers: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Return the dense rank of each entry of `numbers`, which contains values in 0..size-1, and the number of distinct values."""
+    """Return the dense ranks of `numbers`, whose values are in 0..size-1, and the number of distinct values."""
     if size > 4 * len(numbers):
         present = distinct(numbers)
         return np.searchsorted(present, numbers), len(present)

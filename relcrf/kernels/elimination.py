@@ -316,7 +316,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         is_included: mask of the cliques to use, shape (n,), bool; a component is included as a whole or not.
 
     Returns:
-        `start`, shape (n_cliques + 1,), and `node`: nodes of each clique in CSR form. `n_shared`, shape (n_cliques,): the
+        `start`, shape (n_cliques + 1,), and `node`: nodes of each clique in CSR form. `n_shared`, shape (n_cliques,):
         number of nodes that each clique shares with its parent. `parent`, shape (n_cliques,): the parent of each
         clique, -1 for a root. `own`, shape (n_nodes,): the clique of which each node is an own node, -1 if none.
     """

@@ -159,7 +159,7 @@ def _forward(
         store_all: 1 to store exp(cavity) of every iteration in `odds`, 0 to store only the last iteration.
         max_cavity: maximum absolute value of cavities.
         base: log odds of each node's potential.
-        total, next_total: overwritten by the final total of each node; same shape as `base`.
+        total, next_total: overwritten, same shape as `base`; on return, `total` is the final total of each node.
     """
     _initialise_pairs(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])

@@ -3,8 +3,8 @@
 `GROUP_SIZE` connected components of the same shape, such as examples over one structure, are interleaved in a *bundle*.
 Corresponding pairs of a bundle occupy `GROUP_SIZE` consecutive slots. Corresponding nodes are consecutive, so that
 their values are read and written as vectors without gather and scatter. The components that are not in a bundle follow
-the bundles, one after the other. In these components, pairs with the same first node are not consecutive, because
-consecutive additions to the same sum would wait for each other.
+the bundles, one after the other. In these components, pairs with the same first node are placed apart if possible,
+because consecutive additions to the same sum would wait for each other.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
     for i in range(n):
         position[order[i]] = i
     parent_position = np.full(n, -1, dtype=np.int64)
-    container = np.arange(n)  # the index in the order of the maximal clique that contains each clique
+    container = np.arange(n)  # for each clique, the index of the maximal clique that contains it
     for i in range(n):
         if not is_included[i]:
             continue
@@ -334,7 +334,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
             if parent_position[i] < 0 or p < parent_position[i]:
                 parent_position[i] = p
     is_contained = np.zeros(n, dtype=np.bool_)
-    top = np.arange(n)  # for each maximal clique, the last clique in the order that it contains
+    top = np.arange(n)  # for each maximal clique, the highest index of a clique that it contains
     for i in range(n):
         q = parent_position[i]
         if q >= 0 and not is_contained[q] and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]:

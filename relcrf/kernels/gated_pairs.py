@@ -233,7 +233,7 @@ def _build_network(
 
 
 def _run_costs(layout: GatedLayout, n_iterations: int) -> np.ndarray:
-    """Estimate the cost of each run: the number of values that its kernels read."""
+    """Estimate the cost of each run as the number of values that the kernels read for this run."""
     slots = layout.slots
     size = 16 * slots.slot_start[layout.run_start] * (n_iterations + 1) + slots.node_start[layout.run_start]
     return np.diff(size)

@@ -3,8 +3,8 @@
 The edges whose weight reaches a threshold are sorted and processed in order. Edges between nodes that are now connected
 are removed from the remaining edges before the next, lower threshold.
 
-Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009). Unlike the pivots of the
-paper, the thresholds are arguments.
+Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009). The paper selects pivots
+recursively; here, the caller passes thresholds.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ the result is 0. For larger arguments and nan, the result is undefined.
 [sqrt(1/2), sqrt(2)), is computed by the odd series in (m - 1) / (m + 1). The error is at most 2 ulp of the result or,
 for arguments near 1, 2 ulp of the argument.
 
-`exp_like` and `log_like` accept float64 or float32 and return the same type; float32 exponents must be in -87 to 88.
+`exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87..88.
 """
 
 from __future__ import annotations

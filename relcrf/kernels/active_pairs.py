@@ -261,6 +261,6 @@ def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -
 
 
 def _count_reads(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
-    """Return the number of cells that the features of each key read, shape (n_keys,)."""
+    """Return the number of cells that are read for the features of each key, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])

@@ -184,7 +184,7 @@ def _sum_first(values, n):
 def sweep_columns(
     columns, active, requested, all_columns, lo, hi, base, tables, node_scores, value, base_sums, gradient, rows
 ):
-    """Compute values and gradients of columns lo..hi-1 or, unless `all_columns`, of those that have a requested edge.
+    """Compute values and gradients of columns lo..hi-1; unless `all_columns`, skip columns without a requested edge.
 
     Args:
         active: the edges that contribute to the scores.

@@ -162,7 +162,7 @@ def _join_trees(edges, order, leader, missing, chosen):
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
 def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
-    """Mark the edges of the maximum spanning forest; of edges with equal weights, the lower index is preferred.
+    """Mark the edges of the maximum spanning forest; among edges of equal weight, the first one is preferred.
 
     Args:
         edges: end nodes of each edge, shape (n_edges, 2).

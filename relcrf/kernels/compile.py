@@ -263,7 +263,7 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
 
 def allocation_free_kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator of kernels that allocate no arrays; it omits reference counting, which is slow for large tuples."""
+    """Return a decorator of kernels without allocations. They need no reference counting, which is slow for large tuples."""
     return kernel(signature, _nrt=False)
 
 

@@ -1,9 +1,10 @@
 """Out-of-core bucket sort of rows: rows are distributed to buckets by their first field, and each bucket is sorted separately.
 
-The integers and single-precision numbers of a row are packed into a 64-bit key that sorts like the fields. One vectorised
-sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers and fields
-that do not fit into the key are stored separately as the payload. A `Storage` holds the buckets in memory or in files; only
-one bucket is loaded at a time. All rows with the same value of the first field are in the same bucket.
+The integers and single-precision numbers of a row are packed into a 64-bit *key*, which sorts like the fields. One
+vectorised sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision
+numbers and fields that do not fit into the key are stored separately as the row's *payload*. A `Storage` holds the
+buckets in memory or in files; only one bucket is loaded at a time. All rows with the same value of the first field are
+in the same bucket.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ import numpy as np
 from relcrf.columns.storage import Storage
 
 BUCKET_ROWS = 1 << 18
-"""Target number of rows per bucket: about 10 MB while it is sorted."""
+"""Target number of rows per bucket; the sort of one bucket takes about 10 MB of memory."""
 MAX_BUCKETS = 1 << 8
-"""Maximum number of buckets; it is limited because each bucket may be a file."""
+"""Maximum number of buckets, limited because each bucket may be a file."""
 BATCH_ROWS = 1 << 18
 """Number of rows that are collected before they are distributed to the buckets."""
 KEY_BITS = 64
-"""Number of bits of the sort key, a machine word."""
+"""Number of bits of the sort key, which is a machine word."""
 MAX_PAYLOAD_INTEGER = 1 << 53
 """Maximum absolute value of an integer in the payload, which is stored in double precision."""
 
 
 @dataclass(frozen=True)
 class IntegerField:
-    """A field of integers from `low` to `high - 1`, returned as int32 (int64 if they do not fit)."""
+    """A field of integers from `low` to `high - 1`, returned as int32 or, if the range does not fit, as int64."""
 
     name: str
     low: int
@@ -61,7 +62,7 @@ class FloatField:
     dtype: ClassVar[np.dtype] = np.dtype(np.float32)
 
     def pack(self, values: np.ndarray, low: int) -> np.ndarray:
-        """Return codes that sort like the numbers: their transformed bits; -0.0 becomes 0.0."""
+        """Return integers with the order of the numbers, computed from their bits; -0.0 is treated as 0.0."""
         with np.errstate(over="ignore"):  # values beyond the range become infinite
             bits = (values.astype(np.float32, copy=False) + np.float32(0)).view(np.uint32)
         sign = np.uint32(1 << 31)
@@ -89,7 +90,8 @@ class BucketSort:
     Args:
         fields: fields of a row; the first one is an `IntegerField`.
         n_rows: expected number of rows, approximately.
-        is_unique: remove duplicate rows.
+        storage: the store for the buckets.
+        is_unique: whether to remove duplicate rows.
     """
 
     def __init__(self, fields: Sequence[Field], n_rows: int, storage: Storage, *, is_unique: bool = False) -> None:
@@ -115,7 +117,7 @@ class BucketSort:
         self.n_added = 0
 
     def _lay_out_fields(self) -> tuple[list[tuple[IntegerField | FloatField, int]], list[Field]]:
-        """Return the fields of the key with the positions of their lowest bits, and the fields of the payload."""
+        """Return the fields of the key, each with the position of its lowest bit, and the fields of the payload."""
         free_bits = KEY_BITS - (self._bucket_width - 1).bit_length()
         key_fields: list[IntegerField | FloatField] = [self._first]
         payload_fields: list[Field] = []
@@ -144,7 +146,7 @@ class BucketSort:
             self._distribute()
 
     def buckets(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the sorted buckets; a bucket is freed when the next one is requested. Rows can no longer be added."""
+        """Yield the sorted buckets, each freed when the next one is requested. Rows cannot be added after this call."""
         self._distribute()
         self._keys.reverse()
         self._payloads.reverse()
@@ -166,14 +168,14 @@ class BucketSort:
         first = self._first.pack(batch[self._first.name], self._first.low)
         self.n_added += len(first)
         bucket = None
-        if len(self._keys) > 1:  # division and multiplication are vectorised, divmod is not
+        if len(self._keys) > 1:  # NumPy vectorises division and multiplication, but not divmod
             bucket = first // np.uint64(self._bucket_width)
             first -= bucket * np.uint64(self._bucket_width)
         key = np.zeros(len(first), dtype=np.uint64)
         for field, shift in self._key_fields:
             code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bits and the row order does not matter.
+        # Adding 0.0 turns -0.0 into 0.0. Equal rows then have equal bits, so that the input order has no effect.
         payload = np.column_stack([batch[f.name] for f in self._payload_fields]) + 0.0 if self._payload_fields else None
         if bucket is None:
             self._append(0, key, payload)
@@ -234,10 +236,10 @@ def _differs_from_previous(key: np.ndarray) -> np.ndarray:
 def chunk_sorted_batches(
     batches: Iterable[Mapping[str, np.ndarray]], fields: Sequence[Field]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield rows that are sorted by their first two fields, in batches that share no value of the first field.
+    """Yield sorted rows in new batches, such that all rows with the same value of the first field are in one batch.
 
     Raises:
-        ValueError: if the rows are not sorted.
+        ValueError: if the rows are not sorted by the first two fields.
     """
     names = [field.name for field in fields]
     float_names = {field.name for field in fields if isinstance(field, FloatField)}

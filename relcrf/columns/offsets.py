@@ -1,4 +1,4 @@
-"""Start offsets of consecutive runs (CSR), and the entries of some runs."""
+"""Start offsets of consecutive runs of entries, as in CSR form, and the indices of the entries of some runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def offsets(counts: npt.ArrayLike) -> np.ndarray:
-    """Return the start of each run, followed by the end of the last one.
+    """Return the start of each run, followed by the end of the last run.
 
     Args:
         counts: Length of each run. Shape (n,), integers or booleans.
@@ -22,7 +22,7 @@ def entries_of_runs(start: np.ndarray, runs: np.ndarray) -> np.ndarray:
     """Return the indices of all entries of some runs, run after run.
 
     Args:
-        start: Start of each run, and the end of the last one. Shape (n + 1,).
+        start: Start of each run, followed by the end of the last run. Shape (n + 1,).
         runs: Indices of the runs. Shape (m,).
     """
     sizes = start[runs + 1] - start[runs]

@@ -1,4 +1,4 @@
-"""Storage of columns under construction, in memory or, beyond a limit on their total size, in `.npy` files."""
+"""Storage of columns under construction: in memory up to a limit on the total size, and beyond it in `.npy` files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Storage:
         """Return a builder of a column of shape (n,), or (n, width) if a width is given.
 
         Args:
-            name: file name without suffix; further columns of the same name get a number.
+            name: file name without suffix. A number is appended for each further column of the same name.
         """
         name = name or "column"
         number, self._names[name] = self._names[name], self._names[name] + 1
@@ -67,7 +67,7 @@ class ColumnBuilder:
         self._row_shape = (width,) if width else ()
         self._buffer = np.empty((0, *self._row_shape), dtype=dtype)
         self._has_file = False
-        """True if the column is in a file, which is open only during writes, because file descriptors are limited."""
+        """True if the column is in a file. It is open only during writes, because file descriptors are limited."""
         self._memory_bytes = 0
         """Number of bytes that the storage counts for this column."""
         self.size = 0
@@ -98,9 +98,9 @@ class ColumnBuilder:
         self.size += len(values)
 
     def finish(self) -> np.ndarray:
-        """Return the complete, read-only column: an array or a memory map of its file. Values can no longer be appended.
+        """Return the complete, read-only column: an array, or a memory map of its file. Do not append afterwards.
 
-        The storage counts an array in memory as used until it is garbage-collected.
+        The storage counts the memory of an array as used until the array is garbage-collected.
         """
         if not self._has_file:
             self._buffer.resize((self.size, *self._row_shape), refcheck=False)
@@ -134,7 +134,7 @@ class ColumnBuilder:
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._buffer):
-            # The kernel remaps large buffers without copying, and pages that were never written use no memory.
+            # Linux remaps large buffers without copying them, and pages that were never written use no memory.
             self._buffer.resize((max(rows, INITIAL_ROWS, len(self._buffer) * 3 // 2), *self._row_shape), refcheck=False)
 
     def _move_to_file(self) -> None:
@@ -153,7 +153,7 @@ class ColumnBuilder:
 
 
 def open_column(path: Path) -> np.ndarray:
-    """Open a finished column of a file as a memory map, or as an array if it is empty and cannot be mapped.
+    """Open the file of a finished column as a memory map, or as an array if it is empty and cannot be mapped.
 
     Raises:
         OSError, ValueError: if the file is missing, or is not a complete column.
@@ -170,7 +170,7 @@ def open_column(path: Path) -> np.ndarray:
 
 
 def find_mapped_file(column: np.ndarray) -> Path | None:
-    """Return the file that a column maps completely; None for an array in memory or a slice of a map."""
+    """Return the file of which a column is the complete memory map; None for an array in memory or a slice of a map."""
     base: object = column
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap):
@@ -182,8 +182,8 @@ def find_mapped_file(column: np.ndarray) -> Path | None:
 def read_rows(column: np.ndarray, start: int, stop: int) -> np.ndarray:
     """Return rows start..stop-1 of a finished column.
 
-    The rows of a memory-mapped column are read from its file, because pages that are accessed through the map would stay
-    in memory.
+    The rows of a memory-mapped column are read from its file. Pages that are accessed through the map would stay in
+    memory.
     """
     path = find_mapped_file(column)
     if path is None:
@@ -200,7 +200,7 @@ def _release_bytes(storage: Storage, n_bytes: int) -> None:
 
 
 def _write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Write the header of a `.npy` file; NumPy pads it so that it can be overwritten when the first axis has grown."""
+    """Write the header of a `.npy` file. NumPy pads it, so that a header for a longer first axis can overwrite it."""
     file.seek(0)
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(file, header)

@@ -1,8 +1,9 @@
 """Scores and gradients of active pair features; a feature is active if it is in the model.
 
-A *side* is a table with at most one *cell* for each *key* and *sample*; a cell contains a variable, which has a
-literal. A pair feature (a, b) combines key a of a first side with key b of a second side. In every sample in which both
-keys have a cell, it is the conjunction of the literals of the two cells' variables.
+A *side* is a sparse matrix with a row for each *key* and a column for each *sample*; its entries are *cells*. A cell
+contains a variable. Each variable has a *literal*: a condition on its state. A pair feature (a, b) combines key a of a
+first side with key b of a second side. In each sample in which both keys have a cell, the feature is true if the
+literals of the variables of both cells are true.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import freeze, map_key_ranges
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 PREFETCH_LINES = 4
 """Number of cache lines (16 float32 each) prefetched from the cells of the next key while a key is read."""
-
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 NUMBERS = (float32[::1], float64[::1])
@@ -33,7 +33,7 @@ def sort_by_key(key, start, feature):
 
     Args:
         key: key of each feature, shape (n_features,).
-        start: overwritten by the offsets, shape (n_keys + 2,); zeros on entry; the last entry is unused.
+        start: shape (n_keys + 2,), zeros on entry; overwritten by the offsets, followed by an unused entry.
         feature: overwritten by the sorted feature indices, shape (n_features,).
     """
     for f in range(len(key)):
@@ -48,7 +48,7 @@ def sort_by_key(key, start, feature):
 
 @kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def gather(cells, lo, hi, used, values, out):
-    """Set `out[cell]` to the value of the cell's variable, or 0 if there is none, for the used keys in lo..hi-1."""
+    """For each cell of a used key in lo..hi-1, set `out[cell]` to the value of the cell's variable (0 if missing)."""
     for key in range(lo, hi):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
@@ -58,7 +58,7 @@ def gather(cells, lo, hi, used, values, out):
 
 @kernel(*((CELLS, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def scatter(cells, used, values, out):
-    """Add cell values to their variables, `out[variable] += values[cell]`: the adjoint of `gather`."""
+    """For each cell of a used key, add `values[cell]` to `out[variable of the cell]`: the adjoint of `gather`."""
     for key in range(len(used)):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
@@ -68,24 +68,24 @@ def scatter(cells, used, values, out):
 
 
 FEATURE_TYPES = (CELLS, CELLS, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
-FAST = {"contract", "reassoc", "nsz"}
+FASTMATH_FLAGS = {"contract", "reassoc", "nsz"}
 
 
 @kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
 def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
     """For each cell of keys lo..hi-1, sum `weight * truth of the partner's cell` over the features of the cell's key.
 
-    The partner is the other key of a feature, and the partner's cell is that of the same sample; if there is none, the
-    feature adds 0.
+    The *partner* is the other key of the feature, and only the partner's cell in the same sample is used. If this cell
+    is missing, the feature adds 0.
 
     Args:
-        start, feature: the features sorted by their key on the side `own`, as `_sort_features` returns them.
+        start, feature: the features, sorted by key on the side `own`, as `_sort_features` returns them.
         partner: the key of each feature on the side `other`, shape (n_features,).
         weight: weight of each feature, shape (n_features,).
-        other_truth: truth of the literal at each cell of `other`.
-        out: sum for each cell of `own`; overwritten for keys that have features.
+        other_truth: truth of the literal of each cell of `other`.
+        out: the sum for each cell of `own`; overwritten for the cells of keys that have features.
     """
-    total = np.zeros(n_samples, dtype=out.dtype)  # stale entries of samples without a cell are never read
+    total = np.zeros(n_samples, dtype=out.dtype)  # only entries of samples in which the key has a cell are read
     for key in range(lo, hi):
         if start[key] == start[key + 1]:
             continue
@@ -104,17 +104,17 @@ def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, 
             out[cell] = total[U(own.sample[cell])]
 
 
-@kernel(*((*FEATURE_TYPES, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FAST)
+@kernel(*((*FEATURE_TYPES, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FASTMATH_FLAGS)
 def feature_gradient(
     first, second, n_samples, lo, hi, start, feature, partner, residual, truth, second_residual, second_truth, out
 ):  # fmt: skip
-    """Compute the gradient of the features whose first key is one of lo..hi-1; see `gradient`.
+    """Compute the gradients of the features whose first key is in lo..hi-1; see `gradient`.
 
     Args:
         start, feature, partner: as for `sum_by_cell`, with the first side as `own`.
         residual, truth: residual and truth of each variable's literal.
-        second_residual, second_truth: residual and truth at each cell of the second side.
-        out: gradient; overwritten for these features, shape (n_features,).
+        second_residual, second_truth: residual and truth of the literal of each cell of the second side.
+        out: gradient of each feature, shape (n_features,); overwritten for these features.
     """
     own_residual = np.zeros(n_samples, dtype=residual.dtype)
     own_truth = np.zeros(n_samples, dtype=residual.dtype)
@@ -157,18 +157,18 @@ def add_scores(
     truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """Add the weights of active features to the scores of those literals whose partner literal is true.
+    """Add the weight of each active feature to the score of either literal of the feature if the other literal is true.
 
-    For a feature (a, b) of weight w and each sample that has both cells, with variables v1 and v2, it adds
-    `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result is bitwise identical for every number
-    of threads.
+    Let a feature (a, b) have weight w, and let v1 and v2 be the variables of the cells of a and b in one sample. The
+    function adds `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result is bitwise identical for
+    every number of threads.
 
     Args:
         first, second: the sides; a cell with variable -1 is treated as missing.
         a, b: key of each feature on the first and on the second side, shape (n_features,), int32.
         weight: weight of each feature, shape (n_features,), float64.
-        truth: 1 if the variable's literal is true, else 0, shape (n_variables,), float64 or float32.
-        score: the weights are added to it; same shape and type as `truth`.
+        truth: for each variable, 1 if its literal is true, else 0; shape (n_variables,), float64 or float32.
+        score: score of each variable's literal, updated in place; same shape and type as `truth`.
 
     Raises:
         ValueError: if `score` differs from `truth` in shape or type, or is not contiguous.
@@ -189,7 +189,7 @@ def add_side_scores(
     truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """Add the scores of the variables of one side; see `add_scores`.
+    """Add the weights of active features to the scores of the literals of one side; see `add_scores`.
 
     Args:
         key, partner: the key of each feature on this side and on the other side.
@@ -217,13 +217,14 @@ def gradient(
 ) -> np.ndarray:
     """Compute, for each feature, `sum of residual[v1] * truth[v2] + residual[v2] * truth[v1]`: the adjoint of `add_scores`.
 
-    The sum is over the samples that have both cells, with variables v1 and v2; see `add_scores` for the other arguments.
+    The sum is over the samples in which both keys of the feature have a cell; v1 and v2 are the variables of the cells.
 
     Args:
-        residual: same shape and type as `truth`; sums are accumulated in this type.
+        residual: residual of each variable's literal, in the shape and type of `truth`; sums have this type. For the
+            other arguments, see `add_scores`.
 
     Returns:
-        The gradient, shape (n_features,), float64; bitwise identical for every number of threads.
+        The derivative by each feature's weight, shape (n_features,), float64; bitwise identical for all thread counts.
 
     Raises:
         ValueError: if `residual` differs from `truth` in shape or type.
@@ -245,14 +246,14 @@ def gradient(
 
 
 def _sort_features(key: np.ndarray, cells: KeyedCells) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start of each key's features, and the features sorted by key."""
+    """Return the offset of each key's features, and the indices of the features sorted by key."""
     start, feature = np.zeros(len(cells.start) + 1, dtype=np.int64), np.empty(len(key), dtype=np.int32)
     sort_by_key(key, start, feature)
     return freeze(start[:-1], np.int64), freeze(feature, np.int32)
 
 
 def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the value of each cell's variable; only the entries of keys that a feature uses are set."""
+    """Return the value of each cell's variable; entries of keys that no feature uses are uninitialised."""
     used = freeze(np.bincount(key, minlength=len(cells.start) - 1), np.int64)
     out = np.empty(len(cells.variable), dtype=values.dtype)
     list(map_key_ranges(np.diff(cells.start) * (used > 0), lambda lo, hi: gather(cells, lo, hi, used, values, out)))
@@ -260,6 +261,6 @@ def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -
 
 
 def _count_reads(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
-    """Return the number of cells that the features of each key read, shape (n_keys,)."""
+    """Return the number of cells that are read for the features of each key, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])

@@ -24,16 +24,18 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
 def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
-    """Write the beliefs of all nodes and factors to flat arrays; that of an agreement is the probability of agreement.
+    """Write the beliefs of all nodes and factors to the flat arrays `nodes` and `factors`.
+
+    The belief of an *agreement* factor is one number: the probability that all its nodes have the same state.
 
     Args:
         tables: the potentials, in the form for sum-product with log messages.
-        count: overwritten by the counting number of each node, which is 1 minus the sum of the appearance probabilities
-            of its factors; shape (n_nodes,).
+        count: overwritten by the counting number of each node, shape (n_nodes,). The counting number is 1 minus the sum
+            of the appearance probabilities of the node's factors.
 
     Returns:
-        Minus the Bethe free energy. It is the sum of the factors' log partitions times their appearance probabilities,
-        plus the sum of the nodes' log partitions times their counting numbers.
+        Minus the Bethe free energy: the sum over factors of appearance probability * log partition, plus the sum over
+        nodes of counting number * log partition.
     """
     cavities, without, agreeing, differing, state_index = scratch[0], scratch[2], scratch[4], scratch[5], scratch[6]
     total = 0.0
@@ -76,7 +78,7 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
 
 @inline_kernel
 def _find_best_state(net, tables, state, v, states, scratch):
-    """Return the best state of a node, given the states of decoded nodes (not -1) and the messages from the others."""
+    """Return the best state of a node, given decoded states (not -1) and the messages from the rest of the graph."""
     k = net.factors.cardinality[v]
     cavities, new, value = scratch[0], scratch[3][0], scratch[5]
     for x in range(k):
@@ -117,15 +119,15 @@ def _find_best_state(net, tables, state, v, states, scratch):
 def decode(net, tables, state, scratch, max_rounds, queue, queued, states):
     """Decode a joint state.
 
-    First, the nodes are set one by one, in breadth-first order from one node of each component, to their best states
-    given the nodes set before. Then, in rounds, each node is set to its best state given all other nodes, until a round
-    changes no state.
+    The first phase visits the nodes of each component in breadth-first order and sets each node to its best state given
+    the nodes visited before. The second phase consists of rounds. A round sets every node in turn to its best state
+    given all other nodes. The phase ends when a round changes no state.
 
     Args:
         tables: the potentials, in the form for max-product with log messages.
-        max_rounds: maximum number of rounds of improvement.
-        queue, queued: scratch, shape (n_nodes,), int64 and bool; `queued` must be False on entry.
-        states: overwritten, shape (n_nodes,), int32.
+        max_rounds: maximum number of rounds of the second phase.
+        queue, queued: scratch, shape (n_nodes,), int64 and bool; `queued` must be all False on entry.
+        states: overwritten by the decoded states, shape (n_nodes,), int32.
     """
     n_nodes = len(net.factors.cardinality)
     states[:] = -1

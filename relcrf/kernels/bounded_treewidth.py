@@ -8,12 +8,12 @@ from numba import boolean, float64, int32, int64
 from relcrf.kernels.compile import kernel
 
 MAX_BAGS = 64
-"""Maximum number of bags tried per node: the latest bags that contain it. A hub may be in thousands of bags."""
+"""Maximum number of bags stored per node: the latest bags that contain the node. A hub may be in thousands of bags."""
 
 
 @kernel()
 def _push(key, item, size, pushed_key, pushed):
-    """Push an item onto a heap with the largest key on top."""
+    """Push an item onto a heap of `size` items with the largest key on top."""
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -28,7 +28,7 @@ def _push(key, item, size, pushed_key, pushed):
 
 @kernel()
 def _pop(key, item, size):
-    """Remove the top of a heap of `size` items; the caller reads it beforehand."""
+    """Remove the top item of a heap of `size` items without returning it; the caller must read it before the call."""
     last_key = key[size - 1]
     last = item[size - 1]
     size -= 1
@@ -54,8 +54,8 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
     """Choose edges so that the resulting graph has treewidth at most `width`.
 
     For every added node, a new bag is created from the node and at most `width` nodes of one earlier bag. The earlier
-    bag is selected such that the edges between the node and these nodes have the largest total weight; these edges are
-    chosen. The bags form a tree decomposition.
+    bag and these nodes are selected such that their edges to the added node have the largest total weight. These edges
+    are chosen. The bags form a tree decomposition.
 
     Args:
         weight: weight of each edge, shape (n_edges,); edges of weight 0 or less are never chosen.
@@ -76,7 +76,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
         size = 0
         v = first
         while True:
-            # Find the bag with the largest total weight of edges into it, without the lightest edge if the bag is full.
+            # Find the bag to which v has the largest total edge weight, without the lightest edge if the bag is full.
             best = -1
             best_weight = 0.0
             best_size = 0
@@ -106,7 +106,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
                         total += w
                         lightest = min(lightest, w)
                     total -= lightest
-                    # Ties go to the larger bag, which leaves more nodes for later bags, then to the earlier bag.
+                    # For equal totals, prefer the larger bag (it gives later bags more choice), then the earlier bag.
                     if total > best_weight or (
                         total == best_weight and (members > best_size or (members == best_size and b < best))
                     ):

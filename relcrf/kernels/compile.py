@@ -1,8 +1,8 @@
 """Compilation of kernels, and the folder in which compiled kernels are cached between processes.
 
-The folder is the one set by the user (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the
-user. Numba pickles its cache, so loading a cache file can run code. A private folder is therefore used only if no other
-user can write to it.
+The folder is `NUMBA_CACHE_DIR` if the user has set it, `__pycache__` of this package, or a private folder of the user.
+Numba pickles its cache, so loading a cache file can run code. A private folder is therefore used only if no other user
+can write to it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class CacheFolder:
 
     Args:
         path: the folder; None if no usable folder was found. Every process then compiles the kernels again.
-        private: whether the folder is rejected if another user can write to it.
-        note: the reason why the folder is not the expected one; empty if it is.
+        private: whether the folder is unusable if another user can write to it.
+        note: the reason why the preferred folder is not used; empty if it is used.
     """
 
     path: Path | None
@@ -79,7 +79,7 @@ class CacheFolder:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return True if no user but this one and root can write to the folder or replace it."""
+    """Return True if only this user and root can write to the folder or replace it."""
     if folder.is_symlink():
         return False
     if sys.platform == "win32":
@@ -108,7 +108,7 @@ def cache_folder() -> CacheFolder:
     the user's cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in
     the temporary directory.
     """
-    # One folder per installation, because two versions in one folder would evict each other's kernels.
+    # Each installation has a separate folder, because two versions in one folder would evict each other's kernels.
     installation = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
     note = ""
     if config.CACHE_DIR:
@@ -131,7 +131,7 @@ def cache_folder() -> CacheFolder:
 
 @cache
 def _source_stamp() -> str:
-    """Return a hash of the source of all kernels, because a compiled kernel contains the kernels that it calls."""
+    """Return a hash of the source of all kernels. A compiled kernel contains the kernels that it calls."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -141,8 +141,8 @@ def _source_stamp() -> str:
 class _KernelCache(FunctionCache):  # type: ignore[misc]
     """Numba's cache of one kernel, with locks for concurrent processes; only this class uses Numba's private cache API.
 
-    Numba numbers its files with an index that it reads and writes without a lock. Two processes that compile one kernel
-    for different types can therefore choose the same number; the code for one type is then run for the other.
+    Numba numbers the files of a kernel in an index file, which it reads and writes without a lock. Two processes that
+    compile the kernel for different types can therefore choose the same number. Code for the wrong type would then run.
     """
 
     class _KernelFiles(CompileResultCacheImpl):  # type: ignore[misc]
@@ -194,7 +194,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
                 return None
 
     def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
-        """Return True if the code for this signature is cached; do not load the code."""
+        """Return True if the code for this signature is cached; the code is not loaded."""
         folder = cache_folder()
         if folder.path is None or not folder.is_usable():
             return False
@@ -214,7 +214,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function and the signatures with which relcrf calls it."""
+    """A function compiled by Numba, and the signatures with which relcrf calls the function."""
 
     dispatcher: Any
     signatures: tuple[tuple[Any, ...], ...]
@@ -234,7 +234,7 @@ KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function with Numba on its first call, releasing the GIL, and cache the result.
+    """Return a decorator of functions that Numba compiles on the first call, caches, and runs without the GIL.
 
     Args:
         signatures: the argument types with which the function is called, for `relcrf warmup`. They are empty for a
@@ -242,11 +242,11 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
             kernels; if called from Python, it runs uncompiled.
         label: a label that distinguishes functions of the same name created by a factory.
         options: options of `numba.njit`, such as `fastmath`. As in NumPy, division by 0 gives inf, nan or, for
-            integers, 0: raising an error would take long to compile and prevent vectorisation.
+            integers, 0; an exception would increase the compile time and prevent vectorisation.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        # The unused wrappers for C and the wrappers for Python take a quarter of the compile time.
+        # Wrappers for C are never needed, wrappers for Python only with signatures; they take 1/4 of the compile time.
         njit_options = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
         if not signatures and "inline" not in options:
             return register_jitable(**njit_options)(function)
@@ -263,12 +263,12 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
 
 def allocation_free_kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel that allocates no arrays; it has no reference counting, which is expensive for large tuples."""
+    """Return a decorator of kernels without allocations. They need no reference counting, which is slow for large tuples."""
     return kernel(signature, _nrt=False)
 
 
 inline_kernel = kernel(_nrt=False, forceinline=True)
-"""Decorator of functions inlined into such kernels; a call would pass their tuples as more than 100 arguments."""
+"""Decorator of functions inlined into allocation-free kernels; a call would pass tuples as more than 100 arguments."""
 
 
 def read_only(array: Any) -> Any:

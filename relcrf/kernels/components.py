@@ -9,10 +9,10 @@ from relcrf.kernels.compile import kernel
 
 @kernel()
 def find(parent, node):
-    """Return the representative of a node's component, which is its lowest node, and halve the path to this node.
+    """Return the representative of a node's component, and halve the path from the node to the representative.
 
     Args:
-        parent: shape (n,), int32; each node's parent, initially the node itself.
+        parent: parent of each node, shape (n,), int32; initially, each node is its own parent.
     """
     while parent[node] != node:
         parent[node] = parent[parent[node]]
@@ -22,10 +22,10 @@ def find(parent, node):
 
 @kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
 def unite(parent, first, second, joinable):
-    """Join the components of `first[k]` and `second[k]` for each k for which both nodes are joinable.
+    """Join the components of each pair of nodes if both nodes are joinable; the lowest node is the representative.
 
     Args:
-        first, second: nodes of each pair, shape (n_pairs,).
+        first, second: the two nodes of each pair, shape (n_pairs,).
         joinable: mask of the nodes that may be joined, shape (n_nodes,), bool.
     """
     for k in range(len(first)):

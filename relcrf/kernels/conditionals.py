@@ -1,4 +1,4 @@
-"""Conditional distributions of single nodes as flat tables over states, and scores and expectations of literals."""
+"""Conditionals of single nodes as flat tables over states; scores and expectations of literals (state conditions)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 FLAT = float64[::1]
 READ_ONLY_FLAT, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
@@ -17,11 +17,11 @@ READ_ONLY_FLAT, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1]
 
 @kernel((STARTS, FLAT, FLAT), fastmath={"contract"})
 def normalise(start, tables, log_partition):
-    """Convert log potentials to probabilities, in place.
+    """Convert the log potentials in `tables` to probabilities, in place.
 
     Args:
         start: offset of each node's states, shape (n_nodes + 1,).
-        log_partition: overwritten, shape (n_nodes,).
+        log_partition: overwritten by the log partition of each node, shape (n_nodes,).
     """
     for node in range(len(log_partition)):
         first, last = U(start[node]), U(start[node + 1])
@@ -53,7 +53,7 @@ def add_literal_scores(nodes, start, truth, score, tables):
 
 @kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
 def compute_expectations(nodes, start, truth, tables, out):
-    """Set `out[node]` to the expected truth, the sum of `truth * tables`: the adjoint of `add_literal_scores`."""
+    """Set `out[node]` to the probability that the node's literal is true: the adjoint of `add_literal_scores`."""
     for node in nodes:
         first, total = U(start[node]), 0.0
         for state in range(U(len(truth))):

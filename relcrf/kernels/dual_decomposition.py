@@ -1,16 +1,18 @@
 """Dual coordinate ascent for the most probable joint state: messages from factors to nodes lower an upper bound.
 
-With a message m[f, i] from each factor to each of its nodes, no joint state scores more than
+For any messages m[f, i] from factors f to their nodes i, no joint state has a score above
 
     sum over nodes i of max (node[i] + sum over f of m[f, i])  +  sum over factors f of max (factor[f] - sum over i of m[f, i])
 
-A pass processes the nodes in order. For each node, it collects the max-marginals of the node's factors and distributes
-their sum equally among those of these factors that have a later node. No such step raises the bound. On a forest whose
-nodes are ordered children first, the bound is tight after one pass.
+A pass processes the nodes in order. For each node, it adds the max-marginals of the node's factors to the node's
+potential, and distributes the sum equally among the factors that have a later node. The *max-marginal* of a factor for
+a state of a node is the maximum of the factor minus the messages to its other nodes. Processing a node never raises the
+bound. On a forest whose nodes are ordered children first, the bound is tight after one pass.
 
-Messages never contain -inf: a state that some factor makes impossible is removed from `alive` permanently.
+Messages never contain -inf: a state that a factor makes impossible is permanently removed from the mask `alive`.
 
-A *slot* is an entry of the scopes' `node`: one node in the scope of one factor.
+A *slot* is an entry of `Factors.node`: one node in the scope of one factor. An *agreement* is a factor with one log
+potential, for the cells in which all its nodes have the same state.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from relcrf.kernels.factors import FACTORS, advance_cell, max_arity, max_cardina
 
 @kernel()
 def _agreement_max_marginals(factors, weight, slot, message_start, message, alive, out):
-    """Compute the max-marginals of an agreement, over the cases that all or not all other nodes agree with this one."""
+    """Run `compute_max_marginals` for an agreement: take the better case of equal states and different states."""
     f = factors.factor[slot]
     n = factors.cardinality[factors.node[slot]]
     unconstrained = 0.0
@@ -37,7 +39,7 @@ def _agreement_max_marginals(factors, weight, slot, message_start, message, aliv
             unconstrained += top
     for x in range(n):
         agreeing = weight
-        min_loss = np.inf  # the smallest decrease of the score if one other node changes from x to another state
+        min_loss = np.inf  # smallest decrease of the unconstrained maximum if one other node must not have state x
         for p in range(factors.start[f], factors.start[f + 1]):
             if p == slot:
                 continue
@@ -56,10 +58,10 @@ def _agreement_max_marginals(factors, weight, slot, message_start, message, aliv
 
 @kernel()
 def compute_max_marginals(factors, factor_table, slot, message_start, message, alive, state, out):
-    """Write a factor's max-marginals for the node at a slot, minus the messages to its other nodes, to `out`.
+    """Write the max-marginals of a slot's factor, for all states of the slot's node, to `out`.
 
     Args:
-        slot: index of the node in the scopes' `node`.
+        slot: index of the slot.
         message_start: offset of each slot's message in `message`.
         alive: mask of the possible states of all nodes, flat.
         state: scratch whose length is the largest arity.
@@ -102,9 +104,9 @@ def update_messages(factors, node_table, factor_table, order, has_later_node, me
     """Update all messages in one pass over the nodes.
 
     Args:
-        has_later_node: for each slot, whether its factor has a node that is later in `order`.
+        has_later_node: for each slot, whether its factor has a node after the slot's node in `order`.
         message: updated in place.
-        alive: updated in place: states found to be impossible are removed.
+        alive: updated in place; states that are found to be impossible become False.
 
     Returns:
         False if some node has no possible state, so that no joint state is possible.
@@ -177,7 +179,7 @@ def decode(factors, node_table, factor_table, order, message_start, message, ali
     """Set the nodes in reverse `order`, each to its best state given the messages and the nodes set before.
 
     Args:
-        alive: updated in place: only the chosen state of each node remains.
+        alive: updated in place; only the chosen state of each node remains True.
         states: overwritten by the joint state.
     """
     total = np.empty(max_cardinality(factors))

@@ -1,12 +1,12 @@
-"""Softmax regressions of columns on each other: conditionals of the variables in a table of samples by columns.
+"""Softmax regressions of columns on each other: the conditional of each variable in a table of samples by columns.
 
-An edge between two columns has one table of weights for all samples.
+An edge between two columns has one table of weights, which all samples share.
 
-A block of samples stays in the L1 cache from the scores to the gradients. Each sample has a row of scores, one for each
-state of the column. Each edge adds one row of its table to the sample's scores: the row of the other column's state.
-The gradient of a table row is the sum of the residuals of all samples in which the other column has that state. Rows
-are added as whole vectors; no one-hot encoding is built. Between the two steps the scores are transposed, so that
-exponentials are vectorised over samples.
+The kernel processes one column and one block of samples at a time; the block stays in the L1 cache. Each sample has a
+row of scores, one for each state of the column. Each edge adds one row of its table to the sample's scores: the row of
+the other column's state. The gradient of a table row is the sum of the residuals of all samples in which the other
+column has that state. Rows are added as whole vectors; no one-hot encoding is built. To compute the residuals, the
+scores are transposed, so that exponentials are vectorised over samples.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from relcrf.kernels.lane_vectors import make_adder
 from relcrf.kernels.vector_math import exp, log
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 ONE = U(1)
 
 BLOCK_SIZE = U(256)
-"""Number of samples per block: with 8 states, the rows of a block take 16 KiB, half of a small L1 cache."""
+"""Number of samples per block. With 8 states, the scores of a block take 16 KiB, half of a small L1 cache."""
 
 GRADIENT_COPIES = 2
 """Number of gradient accumulators, used in turn because consecutive additions to one row would wait for each other."""
 
 VECTOR_LENGTH = 8
-"""Row lengths are multiples of this number of float64; LLVM splits the vectors if those of the machine are shorter."""
+"""Number of float64 per vector; row lengths are multiples of it. LLVM splits vectors too long for the machine."""
 
 VECTOR_STEP = U(VECTOR_LENGTH)
 
 CACHE_LINE_BYTES = 64
-"""Size of a cache line. Adding a row that crosses two lines takes twice as long."""
+"""Size of a cache line. A row that crosses a line boundary takes twice as long to add."""
 
 
 class SampleTable(NamedTuple):
@@ -45,10 +45,10 @@ class SampleTable(NamedTuple):
 
     Args:
         n_states: number of states of each column, shape (n_columns,), int32.
-        states: all labels, shape (n_columns, n_samples), int8; -1 where there is no variable.
-        labels: `states` where the label is trained on, otherwise -1; same shape and type.
-        node, state_start: the node of each variable, same shape, int32, and the offset of the node's states in flat
-            tables; both empty if all variables of a column have the same potentials.
+        states: state of each variable, shape (n_columns, n_samples), int8; -1 where there is no variable.
+        labels: the states that are used as labels; -1 for all other variables. Same shape and type as `states`.
+        node: graph node of each variable, same shape, int32. Empty if the variables of a column have equal potentials.
+        state_start: offset of each node's states in flat tables of the graph; empty if `node` is empty.
     """
 
     n_states: np.ndarray
@@ -62,10 +62,10 @@ class ColumnEdges(NamedTuple):
     """The edges of each column, in CSR form.
 
     Args:
-        start: start of each column's edges, shape (n_columns + 1,), int64.
+        start: offset of each column's edges, shape (n_columns + 1,), int64.
         other: the column at the other end of each edge, shape (n,), int32.
-        row: first row of the edge's table, shape (n,), int64. The table has a row of zeros for a missing state,
-            followed by one row for each state of the other column.
+        row: first row of each edge's table in the flat tables, shape (n,), int64. A table has a row of zeros for a
+            missing state, followed by one row for each state of the other column.
     """
 
     start: np.ndarray
@@ -93,7 +93,7 @@ _add_row = make_adder(VECTOR_LENGTH)
 
 @kernel()
 def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows):
-    """Add the table rows of a column's edges to the rows of `n_samples` samples."""
+    """For each edge of a column, add the table row of the other column's state to the scores of each sample."""
     for at in range(U(active.start[c]), U(active.start[c + ONE])):
         other, first = U(active.other[at]), active.row[at] + 1
         for i in range(n_samples):
@@ -104,7 +104,7 @@ def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
 
 @kernel()
 def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient):
-    """Add the rows of `n_samples` samples to the gradients of a column's edges: the adjoint of `_add_table_scores`."""
+    """For each edge of a column, add each sample's residuals to the gradient: the adjoint of `_add_table_scores`."""
     size = U(len(gradient) // GRADIENT_COPIES)
     for at in range(U(requested.start[c]), U(requested.start[c + ONE])):
         other, first = U(requested.other[at]), requested.row[at] + 1
@@ -116,14 +116,14 @@ def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, g
 
 @kernel(fastmath={"contract"})
 def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
-    """Convert scores to residuals: probabilities, minus 1 at the label; those of unlabelled samples are 0.
+    """Convert scores to residuals: probabilities, minus 1 in the state of the label. Without a label, residuals are 0.
 
     Args:
-        labels: labels of n samples.
+        labels: labels of n samples, -1 for unlabelled samples.
         rows: scores on entry, residuals on return.
-        scores: overwritten by the probabilities, transposed, shape (k, BLOCK_SIZE).
-        top: scratch for the maximum score of each sample, shape (BLOCK_SIZE,).
-        loss: overwritten by minus the log probability of each label, shape (BLOCK_SIZE,).
+        scores: overwritten by the transposed probabilities (0 for unlabelled samples), shape (k, BLOCK_SIZE).
+        top: scratch, shape (BLOCK_SIZE,).
+        loss: overwritten by minus the log probability of each label (0 for unlabelled samples), shape (BLOCK_SIZE,).
     """
     for x in range(k):
         for i in range(n):
@@ -182,9 +182,9 @@ def _sum_first(values, n):
     )
 )
 def sweep_columns(
-    columns, active, requested, all_columns, lo, hi, base, tables, flat, value, base_sums, gradient, rows
+    columns, active, requested, all_columns, lo, hi, base, tables, node_scores, value, base_sums, gradient, rows
 ):
-    """Compute values and gradients of those columns in lo..hi-1 that have a requested edge, or of all these columns.
+    """Compute values and gradients of columns lo..hi-1; unless `all_columns`, skip columns without a requested edge.
 
     Args:
         active: the edges that contribute to the scores.
@@ -193,13 +193,13 @@ def sweep_columns(
         base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of
             `VECTOR_LENGTH`.
         tables: flat tables of the active edges, row by row.
-        flat: if `columns` has nodes, their log potentials on entry, which are added to `base`, and their residuals on
-            return; otherwise empty.
-        value: overwritten by minus the sum of log conditionals of each column.
-        base_sums: overwritten by the sums of state probabilities over the samples with a label, shape (n_columns,
-            width).
-        gradient: the gradients of the requested edges' tables are added to it. It contains `GRADIENT_COPIES` arrays
-            with the layout of `tables`, whose sum is the gradient. The rows for a missing state are meaningless.
+        node_scores: the nodes' log potentials, which are added to `base`; overwritten by the nodes' residuals. Empty if
+            `columns` has no nodes.
+        value: overwritten by the value of each column: minus the sum of the log conditionals of its labels.
+        base_sums: for each column and state, overwritten by the sum of the state's probabilities over the labelled
+            samples, shape (n_columns, width).
+        gradient: the gradients of the requested edges' tables are added to it. It contains `GRADIENT_COPIES` arrays in
+            the layout of `tables`; their sum is the gradient. The rows for a missing state are meaningless.
         rows: scratch for one block, shape (BLOCK_SIZE * width,).
     """
     width, n_total = U(base.shape[1]), U(columns.states.shape[1])
@@ -216,22 +216,22 @@ def sweep_columns(
             for i in range(n_samples):
                 for x in range(width):
                     rows[i * width + x] = base[c, x]
-            if len(flat):
+            if len(node_scores):
                 for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
-                            rows[i * width + x] += flat[U(columns.state_start[node]) + x]
+                            rows[i * width + x] += node_scores[U(columns.state_start[node]) + x]
             _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
             labels = columns.labels[c, begin : begin + n_samples]
             _compute_residuals(labels, n_samples, k, width, rows, scores, top, loss)
             value[c] += _sum_first(loss, n_samples)
             for x in range(k):
                 base_sums[c, x] += _sum_first(scores[x], n_samples)
-            if len(flat):
+            if len(node_scores):
                 for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
-                            flat[U(columns.state_start[node]) + x] = rows[i * width + x]
+                            node_scores[U(columns.state_start[node]) + x] = rows[i * width + x]
             _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient)

@@ -1,10 +1,11 @@
 """Scores and gradients of edge tables.
 
-A *side* is a table with at most one *cell* for each *key* and *sample*; a cell contains a variable. An *edge* is a pair
-of keys, one from each of two sides. It connects the two keys' cells in each sample that has both.
+A *side* is a sparse matrix of variables, with a row for each *key* and a column for each *sample*; its entries are
+*cells*. An *edge* is a pair of keys, one from each of two sides. It connects the cells of the two keys in each sample
+in which both keys have a cell, and has one table for all these pairs of cells.
 
-A variable may have any number of cells. The cells of a key are sorted by sample, so that the matching pairs of cells
-are found by merging and are not stored.
+A variable may have any number of cells. The cells of a key are sorted by sample. The connected pairs of cells are
+therefore found by a merge join and are not stored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.keyed_cells import CELLS, KeyedCells
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
 
@@ -27,7 +28,7 @@ class EdgeCells(NamedTuple):
     """Edges between keys, with the cells of both sides.
 
     Args:
-        a, b: keys on the first and on the second side, shape (n_edges,), int64.
+        a, b: each edge's keys on the first and on the second side, shape (n_edges,), int64.
         first, second: the cells of the two sides; their variables are nodes.
     """
 
@@ -43,7 +44,7 @@ NODES = (read_only(LABELS), read_only(INDEX))
 
 @kernel()
 def _find_next_pair(edges, edge, first_cell, second_cell):
-    """Find an edge's next two cells with the same sample, from two given cells on; return False if there are none."""
+    """Return the next two cells that an edge connects, from two given cells on, and whether they exist."""
     stop, other_stop = edges.first.start[edges.a[edge] + 1], edges.second.start[edges.b[edge] + 1]
     while first_cell < stop and second_cell < other_stop:
         sample, other_sample = edges.first.sample[first_cell], edges.second.sample[second_cell]
@@ -58,13 +59,13 @@ def _find_next_pair(edges, edge, first_cell, second_cell):
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
 def add_table_scores(edges, states, state_start, tables, scores):
-    """Add to each end's scores the row or column of the edge's table for the state of the other end.
+    """For each pair of connected nodes, add the table row or column of one node's state to the other node's scores.
 
     Args:
         states: state of each node, shape (n_nodes,), int16.
         state_start: offset of each node's states in `scores`, shape (n_nodes + 1,).
         tables: table of each edge, shape (n_edges, n_first_states, n_second_states).
-        scores: flat scores of the states of all nodes, to which the sums are added.
+        scores: scores of the states of all nodes, flat; updated in place.
     """
     for edge in range(len(edges.a)):
         cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
@@ -99,7 +100,7 @@ def add_table_gradients(edges, states, state_start, residual, out):
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
 def count_joint_states(edges, labels, out):
-    """Count the joint states of the two ends of each edge in the samples in which both have a label.
+    """Count, for each edge, the joint labels of the pairs of cells that it connects.
 
     Args:
         labels: label of each node, shape (n_nodes,), int16; -1 for nodes that are not counted.

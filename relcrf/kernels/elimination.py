@@ -1,6 +1,7 @@
 """Node elimination by min-fill, and the maximal cliques of the resulting chordal graph.
 
-The number of missing pairs (fill-in edges) among the neighbours of each node is updated incrementally.
+A *missing pair* of a node is a pair of its neighbours without an edge; elimination of the node would add this edge
+(fill-in). The number of missing pairs of each node is updated incrementally.
 
 Source: min-fill, as in Kjaerulff (1990).
 """
@@ -20,15 +21,15 @@ _HASH_MULTIPLIER = -7046029254386353131
 
 @kernel()
 def _find_slot(a, b, n_nodes, pairs):
-    """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot in which it would be inserted.
+    """Find the slot of a pair of nodes in the hash table `pairs` or, if the pair is missing, the empty slot for it.
 
     Args:
         a, b: the nodes, int64.
-        pairs: open-addressing table of keys, int64; its length is a power of two, some slots are empty (0), and keys
-            are at least 1.
+        pairs: open-addressing hash table of keys, int64. Its length is a power of two. Keys are at least 1. Empty slots
+            contain 0, and the table has at least one empty slot.
 
     Returns:
-        The slot, and the key.
+        The slot of the pair, and the key of the pair.
     """
     key = a * n_nodes + b if a < b else b * n_nodes + a
     slot = (key * _HASH_MULTIPLIER >> 24) & (len(pairs) - 1)
@@ -39,7 +40,7 @@ def _find_slot(a, b, n_nodes, pairs):
 
 @kernel()
 def _rehash(pairs, n_nodes, n_pairs):
-    """Copy the pairs to a hash table that is at most half full with `n_pairs` pairs."""
+    """Copy the pairs to a new hash table, in which `n_pairs` pairs fill at most half of the slots."""
     size = 64
     while size < 2 * n_pairs:
         size *= 2
@@ -62,7 +63,7 @@ def _grow_array(values, size):
 
 @kernel()
 def _collect_neighbours(v, head, next_item, item, alive, out):
-    """Write the remaining neighbours of `v` to `out` and return their number; remove eliminated nodes from v's list."""
+    """Write the remaining neighbours of `v` to `out` and return their number; unlink eliminated nodes from v's list."""
     n = 0
     last = -1
     at = head[v]
@@ -81,11 +82,11 @@ def _collect_neighbours(v, head, next_item, item, alive, out):
 
 @kernel()
 def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed):
-    """Insert a new pair into `pairs`; update the missing pairs of its two nodes and of their common neighbours.
+    """Insert a new edge (a, b) into `pairs`; update the number of missing pairs of a, b and their common neighbours.
 
     Args:
-        changed: the first row is a list of distinct nodes of length `n_changed`, to which the common neighbours are
-            appended; the second row flags the nodes in the list.
+        changed: the first row is a list of `n_changed` distinct nodes, to which the common neighbours are appended; the
+            second row flags the nodes in the list.
 
     Returns:
         The new length of the list.
@@ -126,7 +127,7 @@ def _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique
 
 @kernel()
 def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, other):
-    """Return True if node `v` precedes `other` by missing pairs, then by clique weight, then by index."""
+    """Return True if node `v` precedes `other` in order of missing pairs, then clique weight, then index."""
     if missing != other_missing:
         return missing < other_missing
     if clique_weight != other_clique_weight:
@@ -136,7 +137,7 @@ def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, oth
 
 @kernel()
 def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, key_clique_weight):
-    """Insert a node with its keys at index `at` of a heap; restore the heap order and the `position` of each node."""
+    """Insert node v with its keys at index `at` of a heap; restore the heap order and the `position` of each node."""
     while at > 0:
         above = (at - 1) >> 1
         if not _precedes(missing, clique_weight, v, key_missing[above], key_clique_weight[above], heap[above]):
@@ -166,24 +167,25 @@ def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, ke
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
 def eliminate(weight, component, is_included, first, second, limit, fill):
-    """Eliminate nodes in min-fill order; the next node is that with the fewest missing pairs among its neighbours.
+    """Eliminate nodes in min-fill order: the next node is the one with the fewest missing pairs.
 
-    Ties go to the node with the lighter clique, then to the lower node. Elimination of a component stops at a clique
-    heavier than `limit`.
+    The *clique* of a node consists of the node and its remaining neighbours. Among nodes with equally many missing
+    pairs, the node with the lighter clique is eliminated first, then the node with the lower index. Elimination of a
+    component stops at a clique heavier than `limit`.
 
     Args:
         weight: weight of each node, shape (n_nodes,), int64; the weight of a clique is the sum over its nodes.
         component: the lowest node of each node's component, shape (n_nodes,).
-        is_included: the nodes to eliminate, shape (n_nodes,), bool; whole components.
-        first, second: distinct pairs of included nodes, shape (n_pairs,), int32.
-        fill: whether to add fill-in edges. If not, the node with the lightest clique is always eliminated first. The
-            heaviest clique is then a lower bound: every elimination order must eliminate some node of each remaining
-            graph first, so that its heaviest clique is at least as heavy.
+        is_included: mask of the nodes to eliminate, shape (n_nodes,), bool; a component is included as a whole or not.
+        first, second: the two nodes of each edge between included nodes, shape (n_pairs,), int32, without duplicates.
+        fill: whether to add fill-in edges. If not, each step eliminates the node with the lightest clique. The weight
+            of the heaviest clique is then a lower bound for every elimination order: at each of these steps, every
+            remaining node has a clique at least as heavy, and every order eliminates one of these nodes first.
 
     Returns:
-        `order`, the eliminated nodes in order, shape (n,). `start`, shape (n + 1,), and `member`, the clique of each
-        eliminated node in CSR form, with the node itself first. `too_heavy`, shape (n_nodes,): at the lowest node of a
-        component, the position in `order` of the clique that exceeds the limit, or -1.
+        `order`: the eliminated nodes in order, shape (n,). `start`, shape (n + 1,), and `member`: the clique of each
+        eliminated node in CSR form, with the node itself first. `too_heavy`, shape (n_nodes,): for the lowest node of a
+        component, the index in `order` of the clique that exceeds the limit, or -1.
     """
     n_nodes = len(weight)
     head = np.empty(n_nodes, dtype=np.int64)
@@ -305,25 +307,25 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
 def maximal_cliques(n_nodes, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
-    A clique is contained in another if it equals the other without the other's eliminated node. Maximal cliques are
-    ordered children before parents. Within a clique, the nodes shared with the parent come first. The other nodes, its
+    A clique C is not maximal if C and one earlier eliminated node form another clique. Maximal cliques are ordered
+    children before parents. Within a clique, the nodes shared with the parent come first. The other nodes, the clique's
     *own* nodes, follow in reverse order of elimination.
 
     Args:
         order, start, member: as `eliminate` returns them.
-        is_included: mask of the cliques to use, shape (n,), bool; whole components.
+        is_included: mask of the cliques to use, shape (n,), bool; a component is included as a whole or not.
 
     Returns:
-        The nodes of each clique in CSR form: start, shape (n_cliques + 1,), and nodes. The number of nodes that each
-        clique shares with its parent, and the parent, -1 at roots, shape (n_cliques,) each. The clique of which each
-        node is an own node, shape (n_nodes,), -1 if none.
+        `start`, shape (n_cliques + 1,), and `node`: nodes of each clique in CSR form. `n_shared`, shape (n_cliques,):
+        number of nodes that each clique shares with its parent. `parent`, shape (n_cliques,): the parent of each
+        clique, -1 for a root. `own`, shape (n_nodes,): the clique of which each node is an own node, -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)
     for i in range(n):
         position[order[i]] = i
     parent_position = np.full(n, -1, dtype=np.int64)
-    container = np.arange(n)  # the maximal clique that contains each clique, by position in the order
+    container = np.arange(n)  # for each clique, the index of the maximal clique that contains it
     for i in range(n):
         if not is_included[i]:
             continue
@@ -332,7 +334,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
             if parent_position[i] < 0 or p < parent_position[i]:
                 parent_position[i] = p
     is_contained = np.zeros(n, dtype=np.bool_)
-    top = np.arange(n)  # the last clique in the order that each maximal clique contains
+    top = np.arange(n)  # for each maximal clique, the highest index of a clique that it contains
     for i in range(n):
         q = parent_position[i]
         if q >= 0 and not is_contained[q] and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]:
@@ -363,7 +365,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         begin = clique_start[c]
         size = start[first + 1] - start[first]
         clique_start[c + 1] = begin + size
-        for k in range(size):  # the last eliminated first
+        for k in range(size):  # insertion sort: the node eliminated last comes first
             v = member[start[first] + k]
             at = begin + k
             while at > begin and position[clique_node[at - 1]] < position[v]:

@@ -1,12 +1,11 @@
-"""Factors conditioned on a joint state: potentials of one node, coordinate ascent, and search for a feasible state.
+"""Factors given a joint state: conditional potentials of one node, coordinate ascent, and search for a feasible state.
 
-An impossible table cell (-inf) is a *violation*. Violations are counted separately from the sum of finite log
-potentials. The better of two states has fewer violations or, with equally many, the larger sum. Infeasible joint states
-can therefore be compared and improved.
+A *violation* is a factor whose table cell for the joint state is impossible (-inf). Violations are counted separately
+from the sum of finite log potentials. The better of two states has fewer violations or, if the numbers of violations
+are equal, the larger sum. Infeasible joint states can therefore be compared and improved.
 
-A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. An *agreement* is a factor with a
-single parameter: the log potential of the cells in which all its nodes have the same state. Its other cells have log
-potential 0.
+A *slot* is an entry of `Factors.node`: one node in the scope of one factor. An *agreement* is a factor with a single
+parameter: the log potential of the cells in which all its nodes have the same state. Other cells have log potential 0.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from numba import boolean, float64, int32, int64, types
 from relcrf.kernels.compile import inline_kernel, kernel
 
 NOISE_PROBABILITY = 0.1
-"""Probability that `search_feasible_state` ignores the potentials when drawing a violating node, to escape dead ends."""
+"""Probability that `search_feasible_state` draws the state of a violating node uniformly, to escape dead ends."""
 
 
 class Factors(NamedTuple):
-    """The arrays of `Scopes` as arguments of kernels.
+    """The scopes of all factors, as arguments of kernels; see `Scopes`.
 
     Args:
         cardinality, state_start, start, node, stride, table_start, agreement: as in `Scopes`; `agreement` is never
             None.
-        factor: the factor of each slot, i.e. of each entry of `node`.
+        factor: the factor of each slot.
         touch_start, touch: the slots of each node, in CSR form.
     """
 
@@ -75,11 +74,11 @@ def advance_cell(factors, first, stop, slot, digit, cell):
 
     Args:
         first, stop: the factor's slots are first .. stop - 1.
-        digit: the states of its nodes; updated in place.
-        cell: index of the joint state in its table.
+        digit: the states of the factor's nodes; updated in place.
+        cell: index of the current joint state in the factor's table.
 
     Returns:
-        The next cell; -1 after the last one, when all digits are 0 again.
+        The index of the next joint state; -1 after the last joint state, when all digits are 0 again.
     """
     for q in range(stop - 1, first - 1, -1):
         if q == slot:
@@ -112,11 +111,11 @@ def draw_state(n, weight, remaining):
 
 @kernel()
 def row_offset(first, last, slot, other, node, stride, states):
-    """Compute the offset in a factor's table for the states of its nodes, without the nodes at two slots.
+    """Return the sum of state * stride over a factor's nodes, except the nodes at two slots.
 
     Args:
         first, last: the factor's slots are first .. last - 1.
-        slot, other: the slots to ignore; `other` may be -1.
+        slot, other: the slots to skip; `other` may be -1 (none).
     """
     offset = 0
     for p in range(first, last):
@@ -127,7 +126,7 @@ def row_offset(first, last, slot, other, node, stride, states):
 
 @kernel()
 def common_state(first, last, slot, other, node, states):
-    """Return the common state of the nodes other than those at two slots; -1 if they differ, -2 if there are none."""
+    """Return the common state of all nodes except those at two slots; -1 if states differ, -2 without other nodes."""
     common = -2
     for p in range(first, last):
         if p != slot and p != other:
@@ -141,9 +140,9 @@ def common_state(first, last, slot, other, node, states):
 
 @kernel()
 def compute_conditional(factors, node_table, factor_table, v, states, value, violations):
-    """Sum the finite log potentials and count the violations of each state of a node, given the states of all others.
+    """Sum the finite log potentials and count the violations of each state of a node, given the states of other nodes.
 
-    A state that is impossible by the node's own potential counts as more violations than all its factors can have.
+    A state whose node potential is -inf counts as one violation more than the node has factors.
 
     Args:
         value, violations: overwritten by the sum and the count of each state of the node.
@@ -182,7 +181,7 @@ def compute_conditional(factors, node_table, factor_table, v, states, value, vio
 
 @kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
 def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, states):
-    """Set each node to its best state given all others, until none changes (Besag 1986).
+    """Set each node in turn to its best state given all other nodes, until a sweep changes no state (Besag 1986).
 
     Args:
         max_sweeps: maximum number of sweeps.
@@ -208,7 +207,7 @@ def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, sta
 
 @kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
 def search_feasible_state(factors, node_table, factor_table, uniform, states):
-    """Draw violating nodes from their states with the fewest violations, until no violation or random number remains.
+    """Draw each node in turn from its states with the fewest violations, until the joint state is feasible.
 
     Args:
         uniform: random numbers in [0, 1), shape (n_sweeps, n_nodes, 2).

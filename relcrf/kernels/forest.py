@@ -1,17 +1,17 @@
 """Exact sum-product and max-product on forests, with tables of any size.
 
-The nodes of a forest have positions: children precede parents, and each tree (or part of a tree) has a contiguous
-range, so that its tables are loaded into the cache once per sweep. Many edges may share a table. Tables are row-major;
-rows are the states of the parent if `parent_first`, otherwise those of the child.
+The nodes of a forest are numbered by *position*: children precede parents, and each tree (or part of a tree) is a
+contiguous range of positions, so that a sweep loads each table into the cache once. Several edges may share one table.
+Tables are row-major. The rows are the states of the parent if `parent_first`, otherwise the states of the child.
 
-Sum-product runs in the linear domain, on exponentials of log potentials, and computes only one logarithm per tree: that
-of its total. If a value leaves the range in which this is exact, the kernel returns `ok` = False, and the caller
-repeats the block in the log domain (`log_up`, `log_down`), which supports weights of 1e4 and log potentials of -inf
-(impossible states).
+Sum-product runs in the linear domain, on exponentials of log potentials. Unless values must be rescaled, it computes
+only one logarithm per tree. If a value leaves the range in which this arithmetic is accurate, the kernel returns
+`ok` = False. The caller then repeats the computation in the log domain (`log_up`, `log_down`), which supports weights
+of 1e4 and log potentials of -inf (impossible states).
 
-All sweeps take a `PositionRange`, a `Forest` and, for the range,
-    tables: potentials of the edges above its positions, flat.
-    belief, message: flat arrays that begin at position `run.first`; a range of whole trees needs only its own positions.
+A *sweep* (`up`, `down` and variants) visits a range of positions. It takes a `PositionRange` (`span`), a `Forest` and
+    tables: the tables of the edges between the range's nodes and their parents, flat.
+    belief, message: beliefs and messages of all positions from `span.first` to the end of the range or beyond, flat.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from relcrf.kernels.compile import kernel
 
 
 class Forest(NamedTuple):
-    """A forest, by position; see `ForestPlan`.
+    """The structure of a forest of n nodes; all arrays are indexed by position.
 
     Args:
-        parent: position of the parent, -1 at roots.
-        parent_first: whether the parent, not the child, is the first node of the edge's factor.
-        cardinality: number of states.
-        state_start, message_start: offsets of each position's states and of its message to the parent, shape (n + 1,).
-        cell: offset of the table of the edge above each position, shape (n + 1,); `PositionRange.origin` is subtracted
-            from it.
+        parent: position of the node's parent, -1 for a root.
+        parent_first: whether the parent is the first node of the factor that connects the node to its parent.
+        cardinality: number of states of the node.
+        state_start, message_start: offset of the node's states, and of its message to the parent, shape (n + 1,).
+        cell: offset of the table of the edge between the node and its parent, shape (n + 1,). The table begins at index
+            `cell - PositionRange.origin` of `tables`.
     """
 
     parent: np.ndarray
@@ -49,10 +49,10 @@ class PositionRange(NamedTuple):
     """A range of positions, lo..hi-1.
 
     Args:
-        stop: the upward sweep does not update parents from this position on; it only stores the messages to them in
-            `message`.
-        first: the position at which `belief` and `message` begin.
-        origin: the cell at which `tables` begins.
+        stop: first position whose belief the upward sweep does not update. The messages to nodes from this position on
+            are only stored in `message`.
+        first: the first position of which `belief` and `message` contain values.
+        origin: the offset, in `Forest.cell`, of the first entry of `tables`.
     """
 
     lo: int
@@ -66,27 +66,27 @@ FLAT, INDEX = float64[::1], int64[::1]
 FOREST = types.NamedTuple((int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX), Forest)
 POSITION_RANGE = types.NamedUniTuple(int64, len(PositionRange._fields), PositionRange)
 SWEEP_TYPES = (POSITION_RANGE, FOREST, FLAT, FLAT, FLAT)
-"""The Numba types of a sweep's arguments: range, forest, tables, beliefs and messages."""
+"""The Numba types of the arguments that all sweeps have: range, forest, tables, beliefs and messages."""
 
 U = np.uint64
-"""Type of loop indices, unsigned: Numba tests whether a signed index is negative, which prevents vectorisation."""
+"""Unsigned type of loop indices. Numba tests whether a signed index is negative, which prevents vectorisation."""
 
-FAST = {"contract", "reassoc", "nsz"}
+FASTMATH_FLAGS = {"contract", "reassoc", "nsz"}
 """Fastmath flags that allow sums to be reordered and therefore vectorised, but preserve nan and inf."""
 
 MAX_LOG_RANGE = 200.0
-"""Largest range of log potentials within a table for the linear domain: e^200 is 1e87."""
+"""Maximum difference of two log potentials of one table in the linear domain; e^200 is about 1e87."""
 
 MIN_VECTOR_LENGTH = 9
 """Minimum row length at which vectorised loops are faster than scalar loops with the sum in a register."""
 
 MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
-"""Range of products; if a product leaves it, its maximum is divided out."""
+"""Range of the entries of a belief. If an entry leaves the range, the belief is divided by its largest entry."""
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def gather(lo, hi, edge, cell, table_start, factors, out):
-    """Copy the tables of a block's edges, at arbitrary offsets in `factors`, into the order of positions."""
+    """Copy the edge tables of positions lo..hi-1 from `factors` to `out`, in the order of positions."""
     for v in range(lo, hi):
         if edge[v] >= 0:
             target, source = U(cell[v] - cell[lo]), U(table_start[edge[v]])
@@ -96,7 +96,7 @@ def gather(lo, hi, edge, cell, table_start, factors, out):
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def scatter(lo, hi, edge, cell, table_start, tables, factors):
-    """Copy the tables of a block's edges back to `factors`: the inverse of `gather`."""
+    """Copy the edge tables of positions lo..hi-1 from `tables` back to `factors`: the inverse of `gather`."""
     for v in range(lo, hi):
         if edge[v] >= 0:
             source, target = U(cell[v] - cell[lo]), U(table_start[edge[v]])
@@ -106,15 +106,15 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):
 
 @kernel((INDEX, FLAT))
 def subtract_maxima(start, values):
-    """Subtract from each table its largest value.
+    """Subtract the largest value of each table from the entries of the table.
 
     Args:
-        start: offsets of the tables in `values`, and the end of the last one.
+        start: offset of each table in `values`, followed by the end of the last table.
         values: the tables, flat; updated in place.
 
     Returns:
-        The sum of the subtracted values, and whether the results fit the linear domain, that is, no finite value is
-        below -`MAX_LOG_RANGE`.
+        The sum of the subtracted values, and whether the tables fit the linear domain. They fit if each largest value
+        is finite and no finite result is below -`MAX_LOG_RANGE`.
     """
     total = 0.0
     ok = True
@@ -140,7 +140,7 @@ def _multiply_message(k, own, belief, start, message):
     """Multiply a message into a belief, `belief[own + a] *= message[start + a]` for a < k, in the linear domain.
 
     Returns:
-        The log of the factor that was divided out, and whether all values are in range.
+        The log of the divisor that rescaled the belief (0 without rescaling), and whether all values are in range.
     """
     largest = 0.0
     smallest = 1e300
@@ -164,30 +164,29 @@ def _multiply_message(k, own, belief, start, message):
 def _make_up_kernel(k: int) -> Any:
     """Make the kernel of upward sum-product for k states per node, or for any numbers of states if k is 0.
 
-    If the number of states is a compile-time constant, the loops are unrolled. They then take half the time at k = 2
-    and three quarters at k = 5; for larger k the general loops are as fast.
+    If k is a compile-time constant, the compiler unrolls the loops. For k = 2, the unrolled loops take half the time of
+    the general loops; for k = 5, three quarters. For larger k, the general loops are as fast.
     """
     known = U(k)
 
-    @kernel(SWEEP_TYPES, label=f"[{k}]" if k else "", fastmath=FAST)
-    def up(run, forest, tables, belief, message):
+    @kernel(SWEEP_TYPES, label=f"[{k}]" if k else "", fastmath=FASTMATH_FLAGS)
+    def up(span, forest, tables, belief, message):
         """Send messages from children to parents and write the marginals of roots to `belief`.
 
         Args:
             tables: exponentials of the log potentials.
-            belief: exponentials of the nodes' log potentials, multiplied by the messages received so far; for all
-                positions.
-            message: overwritten by the unnormalised messages from each position to its parent.
+            belief: exponentials of the nodes' log potentials; the messages of children are multiplied into them.
+            message: overwritten by the unnormalised message from each position to its parent.
 
         Returns:
-            The log of the product of all factors that were divided out, including the totals of roots, and whether all
-            values are in range.
+            The log of the product of all divisors by which beliefs were rescaled, including the totals of roots, and
+            whether all values are in range.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
-        first, stop = run.first, run.stop
+        first, stop = span.first, span.stop
         state_base, message_base = state_start[first], message_start[first]
         log_scale = 0.0
-        for v in range(run.lo, run.hi):
+        for v in range(span.lo, span.hi):
             p = parent[v]
             n = known if k else U(cardinality[v])
             own = U(v - first) * known if k else U(state_start[v] - state_base)
@@ -203,7 +202,7 @@ def _make_up_kernel(k: int) -> Any:
                     belief[own + x] *= total
                 continue
             m = known if k else U(cardinality[p])
-            out, c = U(message_start[v] - message_base), U(cell[v] - run.origin)
+            out, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
             if k:
                 over_child = U(1) if parent_first[v] else m
                 over_parent = n if parent_first[v] else U(1)
@@ -243,7 +242,11 @@ def _make_up_kernel(k: int) -> Any:
 
 @kernel((INDEX, int64, FOREST, FLAT, FLAT))
 def absorb_roots(roots, first, forest, belief, message):
-    """Multiply the messages of subtree roots into the beliefs of their parents; return the same values as `up`."""
+    """Multiply the messages of subtree roots into the beliefs of their parents.
+
+    Returns:
+        The log of the product of all divisors by which beliefs were rescaled, and whether all values are in range.
+    """
     state_start, message_start = forest.state_start, forest.message_start
     state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
@@ -260,34 +263,36 @@ def absorb_roots(roots, first, forest, belief, message):
 
 
 def _make_down_kernel(k: int, shared: bool) -> Any:
-    """Make the kernel of downward sum-product, which computes marginals; for `k` see `_make_up_kernel`.
+    """Make the kernel of downward sum-product, which computes marginals; for `k`, see `_make_up_kernel`.
 
     Args:
-        shared: whether edges share tables. Shared tables are not overwritten; the marginals of their edges are summed
-            in `out`.
+        shared: whether edges share tables. The kernel does not overwrite shared tables; it adds the marginals of all
+            edges that share a table in `out`.
     """
     known = U(k)
 
-    @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FAST)
-    def down(run, forest, tables, belief, message, out):
-        """Compute marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`.
+    @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FASTMATH_FLAGS)
+    def down(span, forest, tables, belief, message, out):
+        """Compute marginals from parents to children.
+
+        For state a of the parent and state x of the child, `P(a, x) = P(a) / message(a) * table(a, x) * belief(x)`.
 
         Args:
-            tables: as for `up`; overwritten by the marginals of the edges, unless they are shared.
-            belief: on entry, the marginals of the parents; on return, those of all positions of the range.
+            tables: as for `up`. If tables are not shared, they are overwritten by the marginals of the edges.
+            belief: on entry, as `up` returns it, with marginals for parents outside the range; on return, marginals.
             message: as `up` returns it; overwritten.
-            out: the sums of the marginals of shared tables are added to it; unused if tables are not shared.
+            out: if tables are shared, the marginals of the edges are added to it; otherwise unused.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
-        first = run.first
+        first = span.first
         state_base, message_base = state_start[first], message_start[first]
         joints = out if shared else tables
         largest = 1
         if not k:
-            for v in range(run.lo, run.hi):
+            for v in range(span.lo, span.hi):
                 largest = max(largest, cardinality[v])
         sums = np.empty(largest)
-        for v in range(run.hi - 1, run.lo - 1, -1):
+        for v in range(span.hi - 1, span.lo - 1, -1):
             p = parent[v]
             if p < 0:
                 continue
@@ -295,7 +300,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
             m = known if k else U(cardinality[p])
             own = U(v - first) * known if k else U(state_start[v] - state_base)
             above = U(p - first) * known if k else U(state_start[p] - state_base)
-            ratio, c = U(message_start[v] - message_base), U(cell[v] - run.origin)
+            ratio, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
             for a in range(m):
                 below = message[ratio + a]
                 message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
@@ -340,7 +345,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
 
 class SweepKernels(NamedTuple):
-    """The linear-domain sweeps for one number of states; see `_make_up_kernel` and `_make_down_kernel`."""
+    """The linear-domain sweeps for one value of k; see `_make_up_kernel` and `_make_down_kernel`."""
 
     up: Callable[..., Any]
     down: Callable[..., Any]
@@ -351,16 +356,16 @@ SWEEP_KERNELS = {
     k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
     for k in (0, 2, 3, 4, 5)
 }
-"""Sweeps by the common number of states of all nodes of a forest; 0 is the entry for all other forests."""
+"""Sweeps for forests in which all nodes have k states, by k; key 0 is for all other forests."""
 
 
 @kernel(SWEEP_TYPES)
-def log_up(run, forest, tables, belief, message):
-    """Run `up` in the log domain; return the log partition of the range's roots, -inf if no joint state is possible."""
+def log_up(span, forest, tables, belief, message):
+    """Run `up` in the log domain; return the log partition of the trees rooted in the range (-inf if impossible)."""
     parent, parent_first, cardinality, state_start, message_start, cell = forest
-    state_base, message_base = state_start[run.first], message_start[run.first]
+    state_base, message_base = state_start[span.first], message_start[span.first]
     log_partition = 0.0
-    for v in range(run.lo, run.hi):
+    for v in range(span.lo, span.hi):
         p = parent[v]
         own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
         if p < 0:
@@ -368,7 +373,7 @@ def log_up(run, forest, tables, belief, message):
             continue
         k = cardinality[p]
         out = message[message_start[v] - message_base : message_start[v] - message_base + k]
-        start = cell[v] - run.origin
+        start = cell[v] - span.origin
         step = 1 if parent_first[v] else k
         for a in range(k):
             c = start + (a * len(own) if parent_first[v] else a)
@@ -381,7 +386,7 @@ def log_up(run, forest, tables, belief, message):
                     total += np.exp(tables[c + x * step] + own[x] - top)
                 top += np.log(total)
             out[a] = top
-        if p < run.stop:
+        if p < span.stop:
             for a in range(k):
                 belief[state_start[p] - state_base + a] += out[a]
     return log_partition
@@ -389,7 +394,7 @@ def log_up(run, forest, tables, belief, message):
 
 @kernel()
 def normalise(values):
-    """Replace log values by their softmax, or by nan if all are -inf; return their log-sum-exp."""
+    """Return the log-sum-exp of log values; replace the values by their softmax, or by nan if all are -inf."""
     top = -np.inf
     for x in range(len(values)):
         top = max(top, values[x])
@@ -417,26 +422,26 @@ def log_absorb_roots(roots, first, forest, belief, message):
 
 
 @kernel((*SWEEP_TYPES, FLAT, boolean))
-def log_down(run, forest, tables, belief, message, out, shared):
-    """Run `down` with tables, messages and the range's beliefs in the log domain; beliefs of parents are marginals.
+def log_down(span, forest, tables, belief, message, out, shared):
+    """Run `down` after `log_up`: tables, messages and beliefs are logarithms, except the marginals of roots.
 
     Args:
-        out: overwritten by the marginals of the edges; `tables` itself or, if tables are shared, the sums for each
-            table.
+        out: if `shared`, the marginals of all edges with the same table are added to this table's entries in `out`.
+            Otherwise `out`, which may be `tables` itself, is overwritten by the marginals of the edges.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
-    state_base, message_base = state_start[run.first], message_start[run.first]
+    state_base, message_base = state_start[span.first], message_start[span.first]
     largest = 1
-    for v in range(run.lo, run.hi):
+    for v in range(span.lo, span.hi):
         largest = max(largest, cardinality[v])
     sums = np.empty(largest)
-    for v in range(run.hi - 1, run.lo - 1, -1):
+    for v in range(span.hi - 1, span.lo - 1, -1):
         p = parent[v]
         if p < 0:
             continue
         own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
         above = belief[state_start[p] - state_base : state_start[p + 1] - state_base]
-        start = cell[v] - run.origin
+        start = cell[v] - span.origin
         step = 1 if parent_first[v] else len(above)
         sums[: len(own)] = 0.0
         for a in range(len(above)):
@@ -454,21 +459,21 @@ def log_down(run, forest, tables, belief, message, out, shared):
 
 
 @kernel((*SWEEP_TYPES, int32[::1]))
-def max_up(run, forest, tables, belief, message, choice):
+def max_up(span, forest, tables, belief, message, choice):
     """Send max-product messages from children to parents, on log potentials.
 
     Args:
-        choice: overwritten by the child's best state for each state of the parent, in the layout of `message`; ties go
-            to the lowest state.
+        choice: overwritten by the child's best state for each state of the parent, in the layout of `message`. Among
+            equally good states, the lowest is chosen.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
-    state_base, message_base = state_start[run.first], message_start[run.first]
-    for v in range(run.lo, run.hi):
+    state_base, message_base = state_start[span.first], message_start[span.first]
+    for v in range(span.lo, span.hi):
         p = parent[v]
         if p < 0:
             continue
         n, own = U(cardinality[v]), U(state_start[v] - state_base)
-        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - run.origin)
+        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - span.origin)
         over_child = U(1) if parent_first[v] else k
         over_parent = n if parent_first[v] else U(1)
         for a in range(k):
@@ -483,19 +488,19 @@ def max_up(run, forest, tables, belief, message, choice):
             message[out + a] = best
             choice[out + a] = chosen
             c += over_parent
-        if p < run.stop:
+        if p < span.stop:
             above = U(state_start[p] - state_base)
             for a in range(k):
                 belief[above + a] += message[out + a]
 
 
 @kernel((POSITION_RANGE, FOREST, FLAT, int32[::1], int32[::1]))
-def max_down(run, forest, belief, choice, states):
-    """Decode the best states of a range, parents first; return the score of its roots."""
+def max_down(span, forest, belief, choice, states):
+    """Decode the best state of each node of a range, parents first; return the total score of the range's roots."""
     parent, state_start, message_start = forest.parent, forest.state_start, forest.message_start
-    state_base, message_base = state_start[run.first], message_start[run.first]
+    state_base, message_base = state_start[span.first], message_start[span.first]
     score = 0.0
-    for v in range(run.hi - 1, run.lo - 1, -1):
+    for v in range(span.hi - 1, span.lo - 1, -1):
         p = parent[v]
         if p >= 0:
             states[v] = choice[message_start[v] - message_base + states[p]]

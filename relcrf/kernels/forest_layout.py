@@ -1,4 +1,4 @@
-"""The layout of a forest for the sweeps of `forest.py`: node positions, and runs of nodes processed together."""
+"""The layout of a forest for the sweeps of `forest.py`: positions of nodes, and *runs* (ranges of positions)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def topological_order(n_nodes, edges):
     """Compute the breadth-first order of every tree of a forest, roots first.
 
     Returns:
-        The nodes in this order, each node's parent, and the edge to the parent, shape (n_nodes,) each; parent and edge
-        are -1 at roots. The last value is True if the edges form a forest.
+        Four values: the nodes in this order; the parent of each node; the edge between each node and its parent; and
+        whether the edges form a forest. The arrays have shape (n_nodes,); the parent and the edge of a root are -1.
     """
     n_edges = len(edges)
     degree = np.zeros(n_nodes + 1, dtype=np.int64)
@@ -63,18 +63,18 @@ def topological_order(n_nodes, edges):
 
 @kernel((int32[::1], int32[::1], int32[::1], int64))
 def lay_out_nodes(order, parent, cardinality, limit):
-    """Assign positions to all nodes, children before parents, and split them into independent runs.
+    """Assign positions to all nodes, children before parents, and split the positions into independent runs.
 
     A node whose subtree costs more than `limit` is part of the *spine*, and so are all its ancestors. Each subtree
     below the spine is a *hanging* subtree and forms a run. A tree without a spine is a *whole* tree and forms a run.
 
     Args:
         order, parent: as `topological_order` returns them.
-        limit: maximum cost of a run, in table cells and states.
+        limit: maximum cost of a run: its number of table cells plus its number of node states.
 
     Returns:
-        The node at each position, in the order whole trees, hanging subtrees, spine. The start of each run, ascending,
-        and the end of the last run. The numbers of whole trees and of hanging subtrees.
+        Four values: the node at each position (first whole trees, then hanging subtrees, then the spine); the start of
+        each run, followed by the end of the last run; the number of whole trees; and the number of hanging subtrees.
     """
     n = len(order)
     cost = np.empty(n, dtype=np.int64)
@@ -138,14 +138,14 @@ def lay_out_nodes(order, parent, cardinality, limit):
 
 @kernel((int64[::1], int64[::1], int64))
 def group_runs(start, cost, limit):
-    """Combine consecutive runs into blocks that cost at most `limit` or consist of one run.
+    """Combine consecutive runs into blocks. A block of several runs costs at most `limit`.
 
     Args:
-        start: start of each run, and the end of the last one, shape (n + 1,).
-        cost: total cost of the positions before each position.
+        start: start of each run, followed by the end of the last run, shape (n + 1,).
+        cost: for each position, the total cost of all positions before it.
 
     Returns:
-        The start of each block, and the end of the last one.
+        The start of each block, followed by the end of the last block.
     """
     blocks = np.empty(len(start), dtype=np.int64)
     n = 0

@@ -1,8 +1,8 @@
 """Exact sampling of node sets whose factors form a forest, given all other nodes: upward filtering, downward sampling.
 
-A *set* is a list of nodes, parents before children. Each factor with one or two nodes in the set has one *entry*: at
-its only node or, if it has two, at the child. The other nodes of the factor are fixed while the set is drawn. A *slot*
-is an entry of the scopes' `node`: one node in the scope of one factor.
+A *set* is a list of nodes, parents before children, with at most two nodes of each factor. All other nodes are fixed
+while the set is drawn. Each factor with nodes in the set has one *entry*, which belongs to the factor's only node in
+the set or, if there are two, to the child. A *slot* is an entry of `Factors.node`: one node in the scope of one factor.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class NodeSets(NamedTuple):
 
     Args:
         start: start of each set in `node`, shape (n_sets + 1,).
-        node, parent: the nodes, and their parents in the same set, -1 at roots.
-        entry_start: start of the entries of each position of `node`, in CSR form.
-        slot: for each entry, the slot of the node.
-        parent_slot: for each entry, the slot of the node's parent in the same factor, or -1.
+        node, parent: the nodes of all sets, and the parent of each node in the same set, -1 for a root.
+        entry_start: for each position in `node`, the offset of its entries; shape (len(node) + 1,).
+        slot: for each entry, the slot of the entry's node in the factor.
+        parent_slot: for each entry, the slot of the node's parent in the same factor; -1 if there is none.
         records_node: for each position, whether the node's probabilities are recorded at this position.
         records_factor: for each entry, whether the factor's probabilities are recorded at this entry. In a sweep, each
             node and each factor is recorded once.
@@ -47,7 +47,7 @@ NODE_SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, bo
 
 @inline_kernel
 def _add_unary_factors(factors, sets, factor_table, first_position, last_position, states, belief):
-    """Add factors with a single node in the set to the beliefs of positions first_position .. last_position - 1."""
+    """Add all factors with a single node in the set to the beliefs of positions first_position .. last_position - 1."""
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
@@ -73,7 +73,7 @@ def _add_unary_factors(factors, sets, factor_table, first_position, last_positio
 
 @inline_kernel
 def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
-    """Write the sum of the log potentials of a node and its parent to `pair`, with one row per state of the parent."""
+    """Sum the log potentials of all factors that a node shares with its parent into `pair`; rows are parent states."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, slots, parent_slots = factors.agreement, factors.table_start, sets.slot, sets.parent_slot
     for at in range(n_child * n_parent):
@@ -98,9 +98,10 @@ def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, p
 
 @inline_kernel
 def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pair):
-    """Write, for each state of each node of set `s`, the log-sum-exp over the nodes below it to the flat `belief`.
+    """For each state of each node of set `s`, compute the log-sum-exp over the states of the node's descendants.
 
     Args:
+        belief: overwritten by the results, flat over the states of all nodes.
         pair: scratch whose length is the square of the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
@@ -131,11 +132,11 @@ def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pa
 
 @inline_kernel
 def condition_on_parent(first, n, belief, pair, y, fallback, out):
-    """Write the probabilities of a node given its parent's state `y` (-1 at roots) to `out`.
+    """Write the probability of each state of a node, given its parent's state `y` (-1 for a root), to `out`.
 
     Args:
-        first, n: offset of the node's states in `belief`, and their number.
-        pair: as computed by `fill_pair_table`.
+        first, n: offset of the node's states in `belief`, and number of states.
+        pair: as `fill_pair_table` computes it.
         fallback: the state that gets probability 1 if no state is possible.
     """
     top = -np.inf
@@ -159,7 +160,7 @@ def condition_on_parent(first, n, belief, pair, y, fallback, out):
 
 @inline_kernel
 def sample_downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):
-    """Draw the states of set `s` after `filter_upward`, each node given its parent, and write them to `states`.
+    """Draw the states of the nodes of set `s` after `filter_upward`, each given its parent's state, into `states`.
 
     Args:
         uniform: random numbers in [0, 1), one for each node of the set.

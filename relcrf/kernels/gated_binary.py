@@ -1,16 +1,20 @@
-"""Belief propagation on gated pairs of binary nodes, and its adjoint; each message is one number, its log odds.
+"""Belief propagation on gated pairs of binary nodes, and its adjoint, with messages as log odds.
 
-The message of a pair with gate g and table t to its second node is, with E = exp(cavity of the first node),
+A pair has a table t of log potentials, which is multiplied by the pair's gate g. The *total* of a node is the log odds
+of its potential plus its incoming messages. The *cavity* of a node for a pair is the total minus the pair's message.
+With E = exp(cavity of the first node), the message of the pair to the second node is
 
-    log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
+    log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)).
 
-and for the message to its first node, a and b are exchanged. a, b and r are computed once for all iterations; only E is
-stored per iteration for the backward pass. `LANES` pairs form a *chunk*, a contiguous range of memory with a *row* of
-`LANES` numbers for each quantity. The offsets of the rows are compile-time constants; the compiler therefore needs no
-overlap checks and vectorises every loop over lanes. Node totals are gathered and scattered one by one, except for
-consecutive nodes, as in bundles (see `gated_layout`).
+In the message to the first node, a and b are exchanged, and E is computed from the second node. The kernels compute
+a, b and r once for all iterations. For the backward pass they store E of every iteration.
 
-The formulas and their adjoint have no published source; for that of the method, see `gated_pairs`.
+`gated_layout` assigns each pair to a *slot*, and the slots to *blocks* of whole components. `LANES` slots form a
+*chunk*: a contiguous range of memory with a *row* of `LANES` numbers for each quantity. The offsets of the rows are
+compile-time constants, so that the compiler needs no overlap checks and vectorises every loop over lanes. Totals are
+gathered and scattered one by one, except those of consecutive nodes, which occur in the bundles of `gated_layout`.
+
+These formulas have no published source; `gated_pairs` cites the source of the method.
 """
 
 from __future__ import annotations
@@ -27,36 +31,35 @@ from relcrf.kernels.lane_vectors import GROUP_SIZE, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
 
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
-"""Offsets of the rows of a chunk.
+"""Offsets of the rows of a chunk: a, b, r, the messages to the first and the second node, and derivatives.
 
-In the backward pass, the two message rows contain derivatives with respect to messages, which are replaced by those
-with respect to the cavities of the same ends. The last three rows contain derivatives with respect to log a, log b and
-log r.
+The last three rows contain the derivatives with respect to log a, log b and log r. In the backward pass, the message
+rows contain derivatives with respect to messages, and then derivatives with respect to the cavities of the same nodes.
 """
 CHUNK_SIZE = 8 * LANES
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 MAX_RANGE32, MAX_RANGE64 = 13.0, 150.0
-"""Maximum of gate times difference of two cells in a row or column at which all results are normal numbers."""
+"""Maximum of |gate * (difference of two cells in a row or column)|; all results are then normal numbers."""
 MAX_CAVITY32, MAX_CAVITY64 = MAX_RANGE32 + 17.0, MAX_RANGE64 + 38.0
-"""Bound to which cavities are clipped.
+"""Maximum absolute value of cavities; larger cavities are clipped.
 
-1 + exp(-17) in float32 and 1 + exp(-38) in float64 round to 1. A cavity that exceeds all differences of a table by this
-number therefore gives the same message as a larger cavity.
+1 + exp(-17) in float32 and 1 + exp(-38) in float64 round to 1. A cavity that exceeds all differences of a gated table
+by 17 or 38, respectively, therefore gives the same message as any larger cavity.
 """
 
 FASTMATH_OPTIONS: dict[str, Any] = {"fastmath": {"contract"}}
-"""Compiler options of all kernels below: products and sums may be fused."""
+"""Compiler options of all kernels below: a multiplication and an addition may be fused."""
 
 inline_kernel = kernel(**FASTMATH_OPTIONS, _nrt=False, forceinline=True)
-"""Decorator of functions that are inlined, without reference counting; calls would take as long as the arithmetic."""
+"""Decorator of inlined functions without reference counting; a call would take as long as the function's arithmetic."""
 
 
 @inline_kernel
 def _initialise_pairs(slots, block, contrasts, gate, work):
-    """Compute a, b and r of a block's pairs, and set messages to uniform."""
+    """Compute a, b and r of all pairs of a block, and set all messages to 0 (uniform)."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
@@ -76,7 +79,7 @@ def _initialise_pairs(slots, block, contrasts, gate, work):
 
 @inline_kernel
 def _compute_cavities(slots, s, o, total, work, out, e):
-    """Write the cavities (node totals minus messages) of a chunk to `out[e:]`: first ends, then second ends."""
+    """Write the cavities of a chunk to `out[e:]`: first a row for the first nodes, then a row for the second nodes."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
         if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
             subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
@@ -89,7 +92,7 @@ def _compute_cavities(slots, s, o, total, work, out, e):
 
 @inline_kernel
 def _add_to_nodes(slots, s, o, work, total):
-    """Add the two message rows of a chunk to the totals of their nodes."""
+    """Add the two message rows of a chunk to the totals of the first and the second nodes."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
         if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
             add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
@@ -102,7 +105,7 @@ def _add_to_nodes(slots, s, o, work, total):
 
 @inline_kernel
 def _compute_messages(o, e, max_cavity, odds, work):
-    """Compute the new messages of a chunk from its cavities `odds[e:]`; replace the cavities by their exponentials."""
+    """Compute the new messages of a chunk from the cavities in `odds[e:]`; replace each cavity by its exponential."""
     one = work.dtype.type(1)
     for i in range(U(2 * LANES)):
         c = odds[e + i]
@@ -121,7 +124,7 @@ def _compute_messages(o, e, max_cavity, odds, work):
 
 @inline_kernel
 def _backpropagate_messages(o, e, odds, work):
-    """Replace a chunk's derivatives w.r.t. messages by those w.r.t. cavities; add those w.r.t. log a, log b and log r."""
+    """Convert a chunk's derivatives w.r.t. messages to derivatives w.r.t. cavities, log a, log b and log r."""
     one = work.dtype.type(1)
     for i in range(U(LANES)):
         x, y = odds[e + i], odds[e + U(LANES) + i]
@@ -149,14 +152,14 @@ def _copy(n, source, out):
 def _forward(
     slots, block, n_nodes, contrasts, gate, n_iterations, store_all, max_cavity, base, total, next_total, odds, work
 ):
-    """Run all iterations of a block; `total` is overwritten by the final log odds of its nodes.
+    """Run all iterations of a block.
 
     Args:
-        n_nodes: number of nodes of the block, including the dummy node of empty slots.
-        store_all: 1 if `odds` stores the cavities of every iteration, else 0.
-        max_cavity: bound to which cavities are clipped.
-        base: log odds of each node's own potential.
-        total, next_total: log odds of each node after an iteration; overwritten, shape of `base`.
+        n_nodes: number of nodes of the block, including the dummy node to which empty slots refer.
+        store_all: 1 to store exp(cavity) of every iteration in `odds`, 0 to store only the last iteration.
+        max_cavity: maximum absolute value of cavities.
+        base: log odds of each node's potential.
+        total, next_total: overwritten, same shape as `base`; on return, `total` is the final total of each node.
     """
     _initialise_pairs(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
@@ -173,7 +176,7 @@ def _forward(
 
 @inline_kernel
 def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, next_total, odds, work):
-    """Convert derivatives w.r.t. final log odds, in `d_total`, to those w.r.t. the nodes' own log odds and log a, b and r."""
+    """Compute derivatives w.r.t. potentials (`d_base`), log a, b and r from those w.r.t. final totals (`d_total`)."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
@@ -203,7 +206,7 @@ def _max_length(start, lo, hi):
 
 @inline_kernel
 def _load_node_odds(slots, block, nodes, base):
-    """Load the log odds of the block's nodes, and 0 for the dummy node of empty slots; return the number of both."""
+    """Write the log odds of a block's node potentials to `base`, with 0 for the dummy node; return the length."""
     n = slots.node_start[block + 1] - slots.node_start[block]
     for v in range(n):
         state = 2 * slots.node[slots.node_start[block] + v]
@@ -213,7 +216,7 @@ def _load_node_odds(slots, block, nodes, base):
 
 
 def scratch_size(slots: PairSlots, n_iterations: int) -> int:
-    """Return the length of the kernels' scratch array if they store the cavities of `n_iterations` iterations."""
+    """Return the length of the scratch array of kernels that store the cavities of `n_iterations` iterations."""
     return int(np.diff(slots.slot_start).max(initial=0)) * (8 + 2 * max(n_iterations, 1))
 
 
@@ -221,9 +224,9 @@ class BinaryNetwork(NamedTuple):
     """Gated pairs of binary nodes; all real arrays have the same type, float32 or float64.
 
     Args:
-        slots: the order of the pairs.
-        nodes: log potentials, shape (2 * n_nodes,); at most one of the two of a node is -inf.
-        contrasts: log a, log b and log r of each table at gate 1, flat, shape (3 * n_tables,).
+        slots: the pairs, in the order in which they are processed.
+        nodes: two log potentials of each node, flat, shape (2 * n_nodes,); at most one of the two is -inf.
+        contrasts: log a, log b and log r of each table for gate 1, flat, shape (3 * n_tables,).
         gate: gate of each pair, shape (n_pairs,).
         n_iterations: number of iterations, 0 or more.
     """
@@ -270,13 +273,13 @@ def propagate_blocks(lo, hi, network, scratch, beliefs):
     **FASTMATH_OPTIONS,
 )
 def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):
-    """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
+    """Compute the beliefs of blocks lo..hi-1, the loss of these beliefs, and the derivatives of the loss.
 
     Args:
-        scratch: overwritten; see `scratch_size`.
+        scratch: overwritten; for its length, see `scratch_size`.
         loss: see `BeliefLoss`.
-        d_nodes, d_gate, beliefs: derivatives and beliefs; overwritten for the blocks' nodes and pairs.
-        d_contrasts: the derivatives with respect to table t are added to it from index 3 * t - origin on.
+        d_nodes, d_gate, beliefs: derivatives by node potentials and gates, and beliefs; overwritten for these blocks.
+        d_contrasts: the derivatives by the contrasts of table t are added to entries 3 * t - origin and the next two.
 
     Returns:
         The total loss of the blocks' nodes.
@@ -311,7 +314,7 @@ def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, o
 
 @inline_kernel
 def _add_derivatives(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):
-    """Convert derivatives with respect to log a, b and r to those with respect to gates and tables."""
+    """Compute derivatives with respect to gates and contrasts from those with respect to log a, log b and log r."""
     lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
     for s in range(U(0), n_pairs, U(GROUP_SIZE)):
         o = s // U(LANES) * U(CHUNK_SIZE) + s % U(LANES)

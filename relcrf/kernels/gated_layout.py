@@ -1,10 +1,10 @@
-"""The order in which gated pairs are processed: blocks of whole connected components, in slots.
+"""The processing order of gated pairs: each pair has a *slot*, and a *block* of slots contains whole components.
 
-`GROUP_SIZE` components of the same shape, such as examples over one structure, are interleaved in a *bundle*.
-Corresponding pairs of a bundle occupy `GROUP_SIZE` consecutive slots, and corresponding nodes are consecutive, so that
-they are read and written as vectors without gather and scatter. The remaining components follow the bundles, one after
-the other. In these components, pairs with the same first node are separated, because consecutive additions to the same
-sum would wait for each other.
+`GROUP_SIZE` connected components of the same shape, such as examples over one structure, are interleaved in a *bundle*.
+Corresponding pairs of a bundle occupy `GROUP_SIZE` consecutive slots. Corresponding nodes are consecutive, so that
+their values are read and written as vectors without gather and scatter. The components that are not in a bundle follow
+the bundles, one after the other. In these components, pairs with the same first node are placed apart if possible,
+because consecutive additions to the same sum would wait for each other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from relcrf.kernels.lane_vectors import GROUP_SIZE
 from relcrf.kernels.threads import freeze
 
 LANES = 64
-"""Number of slots processed together: several vectors, so that the latency of each is hidden."""
+"""Number of slots processed together. They fill several vectors, so that the latency of one operation is hidden."""
 
 BLOCK_SIZE = 1024
-"""Number of pairs and nodes per block of small components: enough to fill all lanes; stored iterations fit a small cache."""
+"""Target number of pairs plus nodes per block: it fills all lanes, and stored iterations still fit a small cache."""
 
 
 class PairSlots(NamedTuple):
@@ -35,12 +35,12 @@ class PairSlots(NamedTuple):
         slot_start: first slot of each block, shape (n_blocks + 1,), int64.
         node_start: number of nodes before each block, shape (n_blocks + 1,), int64.
         pair: the pair in each slot, shape (n_slots,), int32; for an empty slot, the block's last pair.
-        first, second: the nodes of each slot, numbered within the block, shape (n_slots,), int32; for an empty slot, a
-            dummy node after the last one.
-        contiguous: for each group of `GROUP_SIZE` slots, whether its first nodes and its second nodes are consecutive,
-            shape (n_slots / GROUP_SIZE,), bool.
-        shared_table: for each group, whether all its pairs have the same table, same shape and type.
-        node: the nodes of all blocks, shape (n_nodes,), int32.
+        first, second: the two nodes of each slot's pair, as indices within the block, shape (n_slots,), int32. An empty
+            slot refers to a dummy node, which follows the block's last node.
+        contiguous: for each group of `GROUP_SIZE` slots, whether the indices of the first nodes are consecutive, and
+            those of the second nodes too, shape (n_slots / GROUP_SIZE,), bool.
+        shared_table: for each group of `GROUP_SIZE` slots, whether all pairs have one table; shape of `contiguous`.
+        node: the nodes of each block, block after block, shape (n_nodes,), int32.
         table_of: the table of each pair, shape (n_pairs,), int32.
     """
 
@@ -105,7 +105,7 @@ def assign_slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> PairSl
 
 
 def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the component of each node, and the rank of each node and each pair within its component."""
+    """Return the component of each node, and the rank of each node and of each pair within the component."""
     parent = np.arange(n_nodes, dtype=np.int32)
     first, second = (np.ascontiguousarray(end, dtype=np.int32) for end in ends.T)
     unite(parent, first, second, np.ones(n_nodes, dtype=np.bool_))
@@ -121,7 +121,7 @@ def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.nda
 def _bundle_components(
     component: np.ndarray, ends: np.ndarray, node_rank: np.ndarray, pair_rank: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bundle of each component (or a separate number after those of all bundles), and its index in the bundle."""
+    """Return each component's bundle and index in the bundle; an unbundled component is a bundle by itself."""
     n = int(component.max(initial=-1)) + 1
     n_nodes, n_pairs = np.bincount(component, minlength=n), np.bincount(component[ends[:, 0]], minlength=n)
     shape = _hash_shapes(n, component[ends[:, 0]], np.column_stack((pair_rank, node_rank[ends])), n_nodes)
@@ -137,10 +137,10 @@ def _bundle_components(
 
 
 def _hash_shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray) -> np.ndarray:
-    """Return a number for the shape of each of n components; those with equal numbers almost always have equal shapes.
+    """Return a number for each of n components; components with equal numbers almost always have equal shapes.
 
-    The shape, i.e. the number of nodes and the rows, is hashed. A collision is harmless: a bundle of different shapes
-    is slower, but correct.
+    A component's shape, i.e. its number of nodes and its `rows`, is hashed. A collision is harmless: a bundle of
+    components with different shapes is slower, but correct.
     """
     hashed = np.zeros(len(rows), dtype=np.uint64)
     for column in rows.T:
@@ -154,7 +154,7 @@ def _hash_shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.nd
 
 
 def _rank_within_groups(group: np.ndarray) -> np.ndarray:
-    """Count the earlier elements of the same group for each element, shape (n,)."""
+    """Return, for each element, the number of earlier elements in the same group, shape (n,)."""
     order = np.argsort(group, kind="stable")
     start = offsets(np.bincount(group))[:-1]
     out = np.empty(len(group), dtype=np.int64)

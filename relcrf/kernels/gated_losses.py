@@ -15,7 +15,7 @@ LINEAR, SQUARED_ERROR, CROSS_ENTROPY = 0, 1, 2
 
 
 class BeliefLoss(NamedTuple):
-    """A loss, created by `linear_loss`, `squared_error_loss` or `cross_entropy_loss`.
+    """A loss of node beliefs, created by `linear_loss`, `squared_error_loss` or `cross_entropy_loss`.
 
     Args:
         kind: `LINEAR`, `SQUARED_ERROR` or `CROSS_ENTROPY`.
@@ -33,24 +33,24 @@ LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), 
 
 
 def linear_loss(slope: np.ndarray) -> BeliefLoss:
-    """Create the loss `sum of slope * beliefs`; if `slope` is the derivative of another loss, both have the same gradient."""
+    """Create the loss `sum of slope * beliefs`; a loss with derivatives `slope` by beliefs has the same gradient."""
     return BeliefLoss(LINEAR, freeze(np.empty(0), np.int32), freeze(np.empty(0), np.float64), freeze(slope, np.float64))
 
 
 def squared_error_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
     """Create the squared error: weight / 2 * sum over states of (belief - indicator of the observed state)^2.
 
-    With two states this is weight * (b(1) - y)^2.
+    For a binary node with observed state y, this loss is weight * (belief of state 1 - y)^2.
 
     Args:
-        observed: observed state of each node, shape (n_nodes,); ignored if the weight is 0.
-        weight: shape (n_nodes,); 0 for nodes that are not outputs.
+        observed: observed state of each node, shape (n_nodes,); ignored for nodes of weight 0.
+        weight: weight of each node, shape (n_nodes,); 0 for nodes that are not outputs.
     """
     return _make_node_loss(SQUARED_ERROR, observed, weight)
 
 
 def cross_entropy_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
-    """Create the cross-entropy, -log(belief of the observed state) * weight; arguments as for `squared_error_loss`."""
+    """Create the cross-entropy, -weight * log(belief of the observed state); arguments as in `squared_error_loss`."""
     return _make_node_loss(CROSS_ENTROPY, observed, weight)
 
 
@@ -61,10 +61,10 @@ def _make_node_loss(kind: int, observed: np.ndarray, weight: np.ndarray) -> Beli
 
 @kernel()
 def evaluate_binary_loss(loss, node, start, odds):
-    """Evaluate the loss of a binary node with state offset `start`; `odds` is log belief of state 1 minus that of state 0.
+    """Evaluate the loss of a binary node whose states have offset `start` and whose belief has log odds `odds`.
 
     Returns:
-        The loss, its derivative with respect to `odds`, and the smaller belief; all float64.
+        The loss, its derivative with respect to `odds`, and the smaller of the two beliefs; all float64.
     """
     small = exp(-abs(odds))
     large = 1.0 / (1.0 + small)
@@ -89,7 +89,7 @@ def evaluate_loss(loss, node, start, beliefs, logs, slope):
 
     Args:
         start: offset of the node's states.
-        beliefs, logs: the node's probabilities and their logs, shape (k,).
+        beliefs, logs: the node's beliefs and their logarithms, shape (k,).
         slope: overwritten by the derivatives with respect to the unnormalised log beliefs, shape (k,).
 
     Returns:

@@ -1,12 +1,12 @@
 """A few iterations of belief propagation on pairs with gated tables, and the exact adjoint.
 
-The log potential of pair p is `gate[p]` times its table. Messages are initially uniform and updated synchronously;
-after T iterations the belief of a node is proportional to its own potential times its incoming messages.
+The log potential of pair p is `gate[p]` times the pair's table. Messages are initially uniform and are updated
+synchronously. After T iterations, the belief of a node is proportional to its potential times its incoming messages.
 
-The computation proceeds by *blocks* of whole connected components: the stored iterations of a block stay in the cache
-until the backward pass reads them. If all nodes are binary, `gated_binary` is used, in float32 if requested and if all
-gates times tables are in its range, else in float64; larger values and other cardinalities use `gated_tables`.
-`choose_arithmetic` returns the choice. The results do not depend on the number of threads, bit for bit.
+The pairs are processed in *blocks* of whole connected components: the stored iterations of a block stay in the cache
+until the backward pass reads them. The kernels of `gated_binary` (float32 or float64) are faster, but support only
+binary nodes and a limited range of log potentials; the kernels of `gated_tables` support all inputs.
+`choose_arithmetic` selects the kernels. The results are bitwise identical for every number of threads.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012); Stoyanov, Ropson &
 Eisner, Empirical risk minimization of graphical model parameters given approximate inference, decoding, and model
@@ -30,7 +30,7 @@ from relcrf.kernels.gated_tables import TableNetwork
 from relcrf.kernels.threads import freeze, map_key_ranges, thread_scratch
 
 N_RUNS = 32
-"""Number of runs of blocks, independent of the number of threads; each run sums its own derivatives of tables."""
+"""Number of *runs* (ranges of blocks). Each run sums table derivatives separately, whatever the number of threads."""
 
 Precision = Literal["float32", "float64"]
 Arithmetic = Literal["binary float32", "binary float64", "tables float64"]
@@ -43,9 +43,9 @@ class GatedLayout:
     Args:
         state_start: offset of each node's states, shape (n_nodes + 1,), int64.
         table_start: offset of each table, shape (n_tables + 1,), int64.
-        slots: the pairs, by block.
-        run_start: first block of each run, and the number of blocks, shape (n_runs + 1,), int64.
-        table_range: first table of each run's pairs, and the last one + 1, shape (n_runs, 2), int64.
+        slots: the pairs, block after block.
+        run_start: first block of each run, followed by the number of blocks, shape (n_runs + 1,), int64.
+        table_range: lowest table index of each run's pairs, and highest table index + 1, shape (n_runs, 2), int64.
         is_binary: whether all nodes have two states.
     """
 
@@ -91,7 +91,7 @@ class LossGradient(NamedTuple):
 def build_layout(
     state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, table_start: np.ndarray
 ) -> GatedLayout:
-    """Find the connected components and partition them into blocks.
+    """Build the layout of gated pairs: partition their connected components into blocks.
 
     Args:
         state_start: offset of each node's states, shape (n_nodes + 1,).
@@ -133,7 +133,7 @@ def _check(condition: bool, message: str) -> None:
 
 
 def _to_contrasts(tables: np.ndarray) -> np.ndarray:
-    """Compute log a, log b, log r at gate 1, shape (n_tables, 3), of tables of shape (n_tables, 4); see `gated_binary`."""
+    """Return log a, log b and log r (see `gated_binary`) of each table for gate 1, shape (n_tables, 3)."""
     t00, t01, t10, t11 = tables.T
     return np.column_stack((t01 - t00, t10 - t00, (t00 - t01) + (t11 - t10)))
 
@@ -141,10 +141,11 @@ def _to_contrasts(tables: np.ndarray) -> np.ndarray:
 def choose_arithmetic(
     layout: GatedLayout, tables: np.ndarray, gate: np.ndarray, precision: Precision = "float32"
 ) -> Arithmetic:
-    """Return the arithmetic that `propagate` and `compute_loss_gradient` use: the first applicable one of the three.
+    """Return the arithmetic that `propagate` and `compute_loss_gradient` use.
 
-    "binary float32" requires precision float32, and that the largest gate times the largest difference within a row or
-    column of any table is at most `MAX_RANGE32`; "binary float64" requires at most `MAX_RANGE64`.
+    Let the range be the largest absolute gate times the largest difference of two cells in a row or column of a table.
+    If all nodes are binary, the result is "binary float32" for precision float32 and a range of at most `MAX_RANGE32`,
+    otherwise "binary float64" for a range of at most `MAX_RANGE64`. In all other cases it is "tables float64".
 
     Raises:
         ValueError: if the arrays do not fit the layout, or contain inf or nan.
@@ -186,8 +187,8 @@ def propagate(
     Args:
         nodes: log potentials, flat over states, shape (state_start[-1],); -inf for impossible states.
         tables: finite log potentials, flat, shape (table_start[-1],).
-        gate: factor by which each pair's table is multiplied, shape (n_pairs,).
-        precision: type of the beliefs and, where possible, of the arithmetic; see `choose_arithmetic`.
+        gate: gate of each pair, i.e. the number by which its table is multiplied, shape (n_pairs,).
+        precision: type of the beliefs and, if the inputs permit, of the arithmetic; see `choose_arithmetic`.
 
     Returns:
         The beliefs, flat over states, shape (state_start[-1],).
@@ -220,7 +221,7 @@ def _build_network(
     n_iterations: int,
     arithmetic: Arithmetic,
 ) -> TableNetwork | BinaryNetwork:
-    """Build the argument of the kernels for an arithmetic."""
+    """Build the network that the kernels of the given arithmetic take as argument."""
     _check_nodes(layout, nodes)
     if arithmetic == "tables float64":
         n, t, g = (freeze(values, np.float64) for values in (nodes, tables, gate))
@@ -232,7 +233,7 @@ def _build_network(
 
 
 def _run_costs(layout: GatedLayout, n_iterations: int) -> np.ndarray:
-    """Estimate the cost of each run, as the number of values read."""
+    """Estimate the cost of each run as the number of values that the kernels read for this run."""
     slots = layout.slots
     size = 16 * slots.slot_start[layout.run_start] * (n_iterations + 1) + slots.node_start[layout.run_start]
     return np.diff(size)
@@ -247,10 +248,10 @@ def compute_loss_gradient(
     n_iterations: int = 3,
     precision: Precision = "float32",
 ) -> LossGradient:
-    """Compute a loss of the beliefs of `propagate`, and its exact derivatives with respect to nodes, tables and gates.
+    """Compute a loss of the beliefs of `propagate`, and the loss's exact derivatives by nodes, tables and gates.
 
     Args:
-        loss: see `gated_losses`. The other arguments are those of `propagate`.
+        loss: see `gated_losses`. The other arguments are the arguments of `propagate`.
 
     Raises:
         ValueError: as for `propagate`; or if the loss does not fit the layout.
@@ -291,7 +292,7 @@ def compute_loss_gradient(
 
 
 def _from_contrasts(d_contrasts: np.ndarray) -> np.ndarray:
-    """Convert derivatives w.r.t. contrasts to those w.r.t. tables, flat: the adjoint of `_to_contrasts`."""
+    """Compute derivatives w.r.t. tables, flat, from derivatives w.r.t. contrasts: the adjoint of `_to_contrasts`."""
     d_a, d_b, d_r = d_contrasts.T
     return np.column_stack((d_r - d_a - d_b, d_a - d_r, d_b - d_r, d_r)).ravel()
 

@@ -1,7 +1,8 @@
 """Belief propagation on gated pairs of nodes of any cardinality, and its adjoint; log messages in float64.
 
-Every log-sum-exp subtracts its largest term, so that log potentials of any size are supported. The messages and node
-totals of each iteration are stored; the terms of messages are recomputed in the backward pass.
+Every log-sum-exp subtracts its largest term, so that log potentials of any size are supported. The *total* of a node is
+its log potential plus its incoming messages. For the backward pass, the messages and totals of each iteration are
+stored; the terms of each log-sum-exp are recomputed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ READ_ONLY_FLAT, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(i
 
 
 class TableNetwork(NamedTuple):
-    """Gated pairs with their tables.
+    """Gated pairs of nodes of any cardinality; all real arrays are float64.
 
     Args:
-        slots: the order of the pairs.
-        state_start, table_start: offsets of each node's states and of each table.
-        nodes, tables: log potentials; some states of a node, but not all, may have -inf.
+        slots: the pairs, in the order in which they are processed.
+        state_start, table_start: offset of each node's states, and of each table.
+        nodes, tables: log potentials, flat; those of nodes may be -inf, but each node has a finite one.
         gate: gate of each pair, shape (n_pairs,).
         n_iterations: number of iterations, 0 or more.
     """
@@ -47,8 +48,8 @@ class BlockOffsets(NamedTuple):
 
     Args:
         state: offset of each node's states, shape (number of the block's nodes + 1,), int64.
-        message: offset of each pair's messages, to its first node, then to its second, shape (number of the block's
-            pairs + 1,), int64.
+        message: offset of each pair's two messages (to the first node, then to the second node), shape (number of the
+            block's pairs + 1,), int64.
     """
 
     state: np.ndarray
@@ -73,7 +74,7 @@ def _compute_offsets(network, block):
 
 @kernel()
 def _load_node_potentials(network, block, offsets):
-    """Return the flat log potentials of a block's nodes, one node after the other."""
+    """Return the log potentials of a block's nodes, flat."""
     slots, out = network.slots, np.empty(offsets.state[-1])
     for v in range(len(offsets.state) - 1):
         source = network.state_start[slots.node[slots.node_start[block] + v]]
@@ -97,7 +98,7 @@ def _compute_message(cavity, gate, table, step, other_step, out):
 
 @kernel()
 def _backpropagate_message(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
-    """Compute the adjoint of `_compute_message`: overwrite `d_cavity`, add to `d_table`, return the gate's derivative."""
+    """Compute the adjoint of `_compute_message`: set `d_cavity`, add to `d_table`, and return the gate's derivative."""
     _compute_message(cavity, gate, table, step, other_step, out)
     d_gate = 0.0
     for x in range(len(cavity)):
@@ -113,7 +114,7 @@ def _backpropagate_message(cavity, gate, table, step, other_step, out, d_out, d_
 
 @kernel()
 def _locate_pair(network, block, offsets, p):
-    """Return a block's pair p, the offsets of its nodes' states, messages and table, and the cardinalities."""
+    """Return the index of a block's pair p, the offsets of its nodes, messages and table, and its cardinalities."""
     slots = network.slots
     slot = slots.slot_start[block] + p
     first, second = slots.first[slot], slots.second[slot]
@@ -142,12 +143,12 @@ def _forward(network, block, offsets, own, totals, messages, cavity):
     """Run all iterations of a block.
 
     Args:
-        own: the nodes' log potentials.
-        cavity: scratch for a node's states.
-        totals, messages: overwritten; iteration t is stored in row t modulo the number of rows.
+        own: log potentials of the block's nodes.
+        cavity: scratch, as long as the largest cardinality.
+        totals, messages: overwritten; row t modulo the number of rows contains the values after iteration t.
 
     Returns:
-        The row of the last iteration.
+        The index of the row with the values after the last iteration.
     """
     n_rows, gate = len(totals), network.gate
     totals[0] = own
@@ -174,9 +175,10 @@ def _forward(network, block, offsets, own, totals, messages, cavity):
 
 @kernel()
 def _backward(network, block, offsets, totals, messages, d_own, scratch, d_tables, origin, d_gate):
-    """Convert derivatives w.r.t. final node totals, in `d_own`, to those w.r.t. potentials (in `d_own`), tables and gates.
+    """Compute derivatives with respect to node potentials, tables and gates.
 
     Args:
+        d_own: derivatives w.r.t. the final node totals; overwritten by derivatives w.r.t. the log potentials of nodes.
         scratch: shape (3, largest cardinality).
     """
     d_total, next_d_total = d_own.copy(), np.empty_like(d_own)
@@ -211,7 +213,7 @@ def _backward(network, block, offsets, totals, messages, d_own, scratch, d_table
 
 @kernel()
 def _normalise(logs, beliefs):
-    """Normalise log beliefs in place, so that their exponentials sum to 1, and write these to `beliefs`."""
+    """Normalise log beliefs in place, so that their exponentials sum to 1; write the exponentials to `beliefs`."""
     _subtract_max(logs)
     total = 0.0
     for x in range(len(logs)):
@@ -248,11 +250,11 @@ def propagate_blocks(lo, hi, network, beliefs):
 
 @kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT))
 def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, beliefs):
-    """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
+    """Compute the beliefs of blocks lo..hi-1, the loss of these beliefs, and the derivatives of the loss.
 
     Args:
         loss: see `BeliefLoss`.
-        d_nodes, beliefs: derivatives and beliefs of nodes; overwritten for the blocks' nodes.
+        d_nodes, beliefs: derivatives w.r.t. node potentials, and beliefs; overwritten for the nodes of these blocks.
         d_tables: the derivatives with respect to tables are added to it; cell c of the tables has index c - origin.
         d_gate: the derivatives with respect to gates are added to it.
 

@@ -24,12 +24,13 @@ SWEEP_TYPES = (
 
 @inline_kernel
 def _add_conditionals(factors, sets, factor_table, s, states, belief, pair, out, joint, probability, recorded, tables):
-    """Add the probabilities of the nodes and factors recorded in set `s`, given all other nodes, after `filter_upward`.
+    """Compute probabilities of the nodes and factors of set `s`, given all other nodes, after `filter_upward`.
 
     Args:
-        probability: overwritten by the probabilities of all nodes of the set, flat.
-        recorded: overwritten by the probabilities of the recorded nodes of the set, flat.
-        tables: factor probabilities are added to it; an agreement has one cell.
+        probability: overwritten by the state probabilities of all nodes of the set, flat.
+        recorded: overwritten by the state probabilities of the nodes that the set records (see `NodeSets`), flat.
+        tables: cell probabilities of the factors that the set records are added to it. An agreement (see `factors`) has
+            one cell.
     """
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
@@ -109,11 +110,11 @@ def run_sweeps(
 
     Args:
         uniform: random numbers in [0, 1), shape (n_sweeps, len(sets.node)).
-        record: whether to accumulate conditional probabilities, of each node given all nodes outside of its set
-            (Rao-Blackwell).
+        record: whether to accumulate the conditional probabilities of nodes and factors, each given all nodes outside
+            the drawn set (Rao-Blackwell).
         states: states of all nodes; updated in place.
-        recorded: scratch, flat as node tables.
-        total, square: node probabilities and their squares are added to these flat arrays.
+        recorded: scratch, flat over the states of all nodes.
+        total, square: node probabilities, and squares of node probabilities, are added to these flat arrays.
         tables: factor probabilities are added to it.
         n_recorded: the number of recorded sweeps is added to it, shape (1,).
     """

@@ -1,4 +1,4 @@
-"""Induced forests: sets of nodes with at most two per factor and no cycle, which can be drawn jointly."""
+"""Induced forests: sets of nodes that contain no cycle and at most two nodes per factor, for joint sampling."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def grow_node_set(factors, candidates, inside):
 
 @kernel((FACTORS, int64[::1], boolean[::1]))
 def root_trees(factors, candidates, inside):
-    """Order a set's nodes with parents first, and find the second node in the set of each factor that touches it.
+    """Order the nodes of a set with parents first, and find each factor's nodes in the set.
 
     Args:
-        candidates: all nodes that may be in the set; each tree is rooted at its first node in this order.
+        candidates: all nodes that may be in the set; the root of a tree is its first node in this order.
 
     Returns:
         The arrays node, parent, entry_start, slot and parent_slot of the set; see `forest_sampling.NodeSets`.

@@ -1,10 +1,10 @@
 """Search for the best pair features among all candidates: sparse sums of products of errors and signals.
 
-A pair feature is the conjunction of two literals. A *side* is a table with at most one cell per sample and key; the
-feature (a, b) connects, in every sample that has both cells, the cell of key a on the first side and that of key b on
-the second side. The *error* of a literal is the difference between its probability and its truth value; its *signal* is
-its truth value, or a mean truth value in contrastive divergence. The gradient of a feature's weight is the sum, over its
-samples, of the error of each literal times the signal of the other.
+A *side* is a sparse matrix of literals, with a row for each *key* and a column for each *sample*. The pair feature
+(a, b) is the conjunction of the literals of key a of the first side and key b of the second side, in each sample in
+which both keys have a literal. The *error* E of a literal is the difference between its probability and its truth
+value. The *signal* S is its truth value or, in contrastive divergence, its mean truth value. With indices 1 and 2 for
+the two sides, the gradient of a feature's weight is the sum of S1 E2 + E1 S2 over these samples.
 
 Source: Lao & Zhu, Contrastive feature induction for efficient structure learning of conditional random fields (2014).
 """
@@ -24,7 +24,7 @@ ALL, ASCENDING, DIFFERENT = 0, 1, 2
 """The allowed pairs of keys (a, b): all, a < b, or a != b."""
 
 SCAN_LENGTH = 64
-"""Number of sums per chunk; a chunk without a large sum is skipped after one vectorised test."""
+"""Number of sums per chunk. A vectorised test detects chunks without a large sum, which are skipped."""
 
 PREFETCH_DISTANCE = 16
 """Number of rows between the prefetch of a row and its use; rows are scattered in memory."""
@@ -36,10 +36,10 @@ BLOCK_SIZE = 1024
 """Number of keys per side in one dense matrix product."""
 
 NO_LIMITS = freeze(np.empty((0, 4)), np.int64)
-"""The limits that allow all pairs."""
+"""The value of `limits` that allows all pairs."""
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 ONE = U(1)
 
@@ -67,17 +67,17 @@ SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)],
 
 @kernel()
 def _is_worse(value, pair, other_value, other_pair):
-    """Return True if a pair ranks below another: its |sum| is smaller, or equal while its number is higher."""
+    """Return True if a pair ranks below another pair, by smaller |value| or, if equal, by higher pair number."""
     a, b = abs(value), abs(other_value)
     return a < b or (a == b and pair > other_pair)
 
 
 @kernel()
 def _push_bounded(value, pair, n, best_value, best_pair):
-    """Push a pair onto a bounded heap with the worst pair on top; a full heap replaces its worst pair by a better one.
+    """Push a pair onto a bounded heap with the worst pair on top; a full heap drops the worst of all pairs.
 
     Args:
-        n: number of pairs in the heap; its capacity is the length of `best_value`, shape (n_best,), at least 1.
+        n: number of pairs in the heap; the capacity of the heap is the length of `best_value`, at least 1.
 
     Returns:
         The new number of pairs.
@@ -111,11 +111,11 @@ def _push_bounded(value, pair, n, best_value, best_pair):
 
 @kernel()
 def _add_products(first, a, second, after, total):
-    """Add `first[z, a] * second[z, b]` to `total[b]` for all samples z of key a and keys b > after.
+    """Add the sum of `first[a, z] * second[z, b]` over all samples z to `total[b]`, for each key b > after.
 
     Args:
-        first: matrix with a row per key.
-        second: matrix with a row per sample.
+        first: matrix with a row for each key.
+        second: matrix with a row for each sample.
 
     Returns:
         The number of products.
@@ -141,7 +141,7 @@ def _add_products(first, a, second, after, total):
 
 @kernel()
 def _collect_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
-    """Push the sums changed by `_add_products` that reach the bound, with b < before; reset all changed sums to 0."""
+    """Push each sum changed by `_add_products` that reaches the bound and has b < before; reset changed sums to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
         at = second.start[z + ONE] - 1
@@ -159,7 +159,7 @@ def _collect_touched(first, a, second, after, before, pair, bound, n, total, bes
 
 @kernel()
 def _collect_all(before, pair, bound, n, total, best_value, best_pair):
-    """Push all sums that reach the bound, with b < before; reset all sums to 0."""
+    """Push each sum that reaches the bound and has b < before; reset all sums to 0."""
     for lo in range(U(0), U(len(total)), U(SCAN_LENGTH)):
         hi = min(lo + U(SCAN_LENGTH), U(len(total)))
         n_large = 0
@@ -194,14 +194,14 @@ def best_products(
     best_value,
     best_pair,
 ):
-    """Find the pairs with the largest sums in absolute value among the first side's keys lo..hi-1; see `top_products`.
+    """Find the pairs with the largest absolute sums among those whose first key is in lo..hi-1; see `top_products`.
 
     Args:
         n_keys: number of keys of the second side.
         limits: see `top_products`; shape (0, 4) for no limits.
         bound: minimum absolute value of a sum, above 0.
-        best_value, best_pair: overwritten by sums and pair numbers, a * n_keys + b, in heap order; shape (n_best,),
-            n_best >= 1.
+        best_value, best_pair: overwritten by the sums and the numbers (a * n_keys + b) of the pairs, in heap order;
+            shape (n_best,), n_best >= 1.
 
     Returns:
         The number of pairs found.
@@ -247,17 +247,17 @@ def top_products(
     Additional memory is linear in the numbers of keys and samples; no table of pairs is built.
 
     Args:
-        first_error, first_signal: E1 and S1 by key, as the three arrays of `SparseMatrix`.
-        second_error, second_signal: E2 and S2 by sample.
+        first_error, first_signal: E1 and S1, each as the three arrays of a `SparseMatrix` with one row per key.
+        second_error, second_signal: E2 and S2, each as the three arrays of a `SparseMatrix` with one row per sample.
         relation: ALL, ASCENDING or DIFFERENT.
-        threshold: only pairs with |h| above it are returned; at least 0.
+        threshold: only pairs with |h| above this number, which must not be negative, are returned.
         n_best: maximum number of pairs.
-        limits: with ALL, bounds on b for each key a: above the first number, below the second, and different from the
-            third and the fourth; shape (n_first, 4).
+        limits: if `relation` is ALL, four numbers for each key a, shape (n_first, 4): b must be above the first, below
+            the second, and different from the third and the fourth.
 
     Returns:
-        The arrays a and b, int32, and h, by descending |h|, then a, then b. The result does not depend on the number of
-        threads, bit for bit.
+        The arrays a and b (int32) and h, sorted by descending |h|, then ascending a, then ascending b. They are bitwise
+        identical for every number of threads.
 
     Raises:
         ValueError: if the shapes of the tables do not match, or `threshold` is negative.
@@ -297,11 +297,11 @@ def top_products_dense(
     threshold: float,
     n_best: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute `top_products` of dense tables with BLAS, whose number of threads may affect the last bits of the sums.
+    """Compute `top_products` of dense tables with BLAS; the number of BLAS threads may affect the last bits of sums.
 
     Args:
-        first_error, first_signal, second_error, second_signal: shape (n_samples, number of the side's keys); 0 for
-            missing cells.
+        first_error, first_signal, second_error, second_signal: E1, S1, E2 and S2, each of shape (n_samples, number of
+            the side's keys); 0 if a key has no literal in a sample.
         relation, threshold, n_best: as for `top_products`.
     """
     n_second = second_error.shape[1]
@@ -333,7 +333,7 @@ def _next_above(threshold: float) -> float:
 
 
 def _select_best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray, np.ndarray]:
-    """Select the first `n_best` pairs by descending absolute value, then ascending number, in this order."""
+    """Sort pairs by descending absolute value, then by ascending number, and return the first `n_best`."""
     magnitude = np.abs(value)
     if n_best < len(magnitude):
         is_candidate = magnitude >= np.partition(magnitude, len(magnitude) - n_best - 1)[len(magnitude) - n_best - 1]
@@ -345,7 +345,7 @@ def _select_best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.n
 def _decode_pairs(
     value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the best pairs as keys a, b and value; a pair's number is a * n_keys + b."""
+    """Return the keys a, the keys b and the values of the best pairs; the number of a pair is a * n_keys + b."""
     value, pair = _select_best(value, pair, n_best)
     a, b = np.divmod(pair, n_keys)
     return a.astype(np.int32), b.astype(np.int32), value

@@ -1,9 +1,10 @@
 """Sum-product, max-product and exact sampling on junction trees: tables of log potentials over any number of nodes.
 
-A clique's table is row-major; the nodes shared with its parent come first, so that a message to the parent has one cell
-per row, and strides are needed only for the smaller tables added to a clique (nodes, factors, messages of children).
-The nodes of a clique that are not shared with its parent are its *own* nodes; each node is the own node of one clique.
-Cliques are ordered children first. -inf is the log potential of impossible states.
+A clique shares nodes with its parent clique. The clique's other nodes are its *own* nodes; each node is the own node of
+one clique. A clique's table is row-major, and the shared nodes come first. A row is therefore one joint state of the
+shared nodes, and the message to the parent has one entry for each row. Strides are needed only for the smaller tables
+that are added to a clique's table (nodes, factors, messages of children). Cliques are ordered children first.
+Impossible states have log potential -inf.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class CliqueForest(NamedTuple):
     Args:
         start, node: nodes of each clique, in CSR form; a node with one state forms a clique by itself.
         n_shared: number of nodes that each clique shares with its parent, shape (n_cliques,).
-        n_rows, n_columns: number of joint states of the shared nodes, and of the others, shape (n_cliques,).
-        cell_start, message_start: offsets of each clique's table and of its message, shape (n_cliques + 1,).
+        n_rows, n_columns: number of joint states of the shared nodes, and of the own nodes, shape (n_cliques,).
+        cell_start, message_start: offset of each clique's table, and of its message, shape (n_cliques + 1,).
         parent: parent of each clique, shape (n_cliques,), -1 at roots.
         factor_start, factor: factors of each clique, in CSR form.
     """
@@ -43,16 +44,16 @@ class CliqueForest(NamedTuple):
 
 
 class LoopNest(NamedTuple):
-    """The nested loops that map the cells of a smaller table to those of a clique's table, innermost first.
+    """Scratch arrays for the nested loops that map the cells of a smaller table to the cells of a clique's table.
 
-    All arrays are scratch.
+    The loops are ordered from the innermost to the outermost.
 
     Args:
         axis: axis of each node in the smaller table, shape (n_nodes,), -1 for the clique's other nodes.
-        steps: length of each loop, its step in the smaller table, and its step in the clique's table, shape (3, n).
+        steps: length of each loop, step of each loop in the smaller table and in the clique's table, shape (3, n).
         counter: loop counters, shape (n,).
         strides: strides of a message, shape (n,).
-        one: the number 1, the stride of a single node, shape (1,).
+        one: the stride of the table of a single node: an array with the number 1, shape (1,).
     """
 
     axis: np.ndarray
@@ -78,12 +79,12 @@ def _allocate_loops(cliques, n_nodes):
 
 @inline_kernel
 def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
-    """Find the loops that map a smaller table to a clique's; merge those over contiguous cells; return their number.
+    """Find the loops that map a smaller table to a clique's table; merge contiguous loops; return the number of loops.
 
     Args:
-        nodes, stride: nodes and strides of the smaller table; its nodes are in the clique.
-        agreement: whether the smaller table is a single number, which applies to the cells in which all its nodes have the
-            same state.
+        nodes, stride: nodes and strides of the smaller table; all these nodes are in the clique.
+        agreement: whether the smaller table is a single number: the log potential of the clique's cells in which all
+            nodes of the smaller table have the same state.
     """
     axis, steps, clique_node = loops.axis, loops.steps, cliques.node
     begin, end = cliques.start[c], cliques.start[c + 1]
@@ -126,7 +127,7 @@ def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
 
 @inline_kernel
 def _run_loops(depth, loops, small, start, table, origin, collect):
-    """Add a smaller table to a clique's table or, if `collect`, a clique's table to the smaller one."""
+    """Add a smaller table to a clique's table; if `collect`, add the clique's table to the smaller table instead."""
     steps, counter = loops.steps, loops.counter
     size, small_step, table_step = steps[0, 0], steps[1, 0], steps[2, 0]
     for k in range(depth):
@@ -160,7 +161,7 @@ def _run_loops(depth, loops, small, start, table, origin, collect):
 
 @inline_kernel
 def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
-    """Add the potentials of a clique's own nodes and factors to its table or, if `collect`, the table's marginals to these."""
+    """Add the tables of a clique's own nodes and factors to its table; if `collect`, add in the other direction."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]
@@ -176,7 +177,7 @@ def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table
 
 @inline_kernel
 def _transfer_message(cliques, c, cardinality, loops, message, start, table, collect):
-    """Add a clique's message, at `start`, to its parent's table or, if `collect`, the parent's table to the message."""
+    """Add a clique's message, at `start`, to the parent's table; if `collect`, add the table to the message."""
     shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]
     step = 1
     for k in range(len(shared) - 1, -1, -1):
@@ -195,7 +196,7 @@ def up(cliques, factors, nodes, factor_tables, maximum):
         maximum: True for max-product, False for sum-product.
 
     Returns:
-        The log partition or the best score; the clique tables including all messages from below; and the messages.
+        The log partition or the best score; the clique tables, including the messages of children; and the messages.
     """
     n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
     message_start, parent = cliques.message_start, cliques.parent
@@ -225,10 +226,10 @@ def up(cliques, factors, nodes, factor_tables, maximum):
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
 def down(cliques, factors, table, message, node_marginals, factor_marginals):
-    """Compute marginals from parents to children, after sum-product `up`; add them to the marginals of nodes and factors.
+    """Add marginals to `node_marginals` and `factor_marginals`, from parents to children, after sum-product `up`.
 
-    A row of a clique's table minus its message is the conditional log distribution given the shared nodes, so there are
-    no divisions by 0.
+    A row of a clique's table minus the row's message is the conditional log distribution of the own nodes given the
+    shared nodes. No division is needed, so that impossible rows cause no division by 0.
 
     Args:
         table, message: as returned by `up` with a finite log partition; `table` is overwritten.
@@ -261,7 +262,7 @@ def down(cliques, factors, table, message, node_marginals, factor_marginals):
 
 @kernel()
 def _locate_row(cliques, c, states, cardinality):
-    """Return the first cell of the row that the states of the shared nodes select in a clique's table, and the row."""
+    """Return the first cell and the index of the row that the states of the shared nodes select in a clique's table."""
     row = 0
     for at in range(cliques.start[c], cliques.start[c] + cliques.n_shared[c]):
         row = row * cardinality[cliques.node[at]] + states[cliques.node[at]]
@@ -270,7 +271,7 @@ def _locate_row(cliques, c, states, cardinality):
 
 @kernel()
 def _set_own_states(cliques, c, cell, states, cardinality):
-    """Set the states of a clique's own nodes to those of a cell in a row."""
+    """Set the states of a clique's own nodes to the states of a cell, given by its index in the row."""
     for at in range(cliques.start[c + 1] - 1, cliques.start[c] + cliques.n_shared[c] - 1, -1):
         v = cliques.node[at]
         states[v] = cell % cardinality[v]
@@ -279,7 +280,7 @@ def _set_own_states(cliques, c, cell, states, cardinality):
 
 @kernel((CLIQUES, INT, FLAT))
 def best_states(cliques, cardinality, table):
-    """Decode the most probable joint state, shape (n_nodes,), int32, after max-product `up`; the first cell wins ties."""
+    """Return the best joint state, shape (n_nodes,), int32, after max-product `up`; ties go to the first cell."""
     states = np.zeros(len(cardinality), dtype=np.int32)
     for c in range(len(cliques.parent) - 1, -1, -1):
         at, _ = _locate_row(cliques, c, states, cardinality)

@@ -1,4 +1,4 @@
-"""The cells of one side of pair features, sorted by key, as arguments of kernels."""
+"""The cells of a side (a sparse matrix of variables by *key* and *sample*), sorted by key, as arguments of kernels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relcrf.kernels.threads import freeze
 
 
 class KeyedCells(NamedTuple):
-    """The cells of a side by key; those of key a are start[a] .. start[a + 1] - 1, in ascending order of sample.
+    """The cells of a side. The cells of key a are start[a] .. start[a + 1] - 1, in ascending order of sample.
 
     Args:
         start: offset of each key's cells, shape (n_keys + 1,), int64.
-        sample, variable: sample and variable of each cell, shape (n_cells,), int32; variable -1 if there is none.
+        sample, variable: sample and variable of each cell, shape (n_cells,), int32; -1 for a missing variable.
     """
 
     start: np.ndarray

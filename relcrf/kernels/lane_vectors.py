@@ -9,11 +9,11 @@ from numba import types
 from numba.extending import intrinsic
 
 GROUP_SIZE = 16
-"""Numbers per vector operation: one AVX-512 vector of float32, two of float64. LLVM splits them on other machines."""
+"""Numbers per vector operation: one AVX-512 vector of float32, or two of float64. LLVM splits them if necessary."""
 
 
 def _vector_pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, n: int) -> Any:
-    """Emit a pointer to the vector of n numbers of an array that starts at an index."""
+    """Emit a pointer to the vector of n numbers that starts at an index of an array."""
     data = context.make_array(array_type)(context, builder, array).data
     number_type = context.get_value_type(array_type.dtype)
     return builder.bitcast(builder.gep(data, [index]), ir.VectorType(number_type, n).as_pointer())

@@ -1,14 +1,14 @@
 """Structured mean field: each block of nodes has a joint distribution, computed from expected log potentials.
 
-A *part* of a factor is the set of its nodes that are in one block. The distribution of a part of one node is that of
-the node. A part of several nodes has a joint table, stored after the nodes' tables in the flat array `q`. Expectations
-of a factor are taken under the product of the distributions of its parts, which is exact within a block and factorised
-between blocks.
+A *part* of a factor is the set of the factor's nodes that are in one block. A part with one node has the distribution
+of this node. A part with several nodes has a joint table, which is stored after the nodes' tables in the flat array
+`q`. The expectation of a factor is taken under the product of the distributions of its parts. Nodes of one block can
+therefore be dependent; nodes of different blocks are independent.
 
 An impossible cell (-inf) is a *violation*. Violations are not added to the expected log potentials but counted
-separately: `violations` is their expected number. It has priority, as if an impossible cell were -M for an arbitrarily
-large M: a block's distribution includes only the joint states with the fewest expected violations; among these, the
-expected log potentials determine the probabilities.
+separately: `violations` contains expected numbers of violations. A block's distribution includes only the joint states
+with the fewest expected violations; the expected log potentials determine the probabilities of these states. This is
+the limit, for large M, of the distribution in which impossible cells have log potential -M.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.factors import FACTORS, max_arity
 
 TIE_TOLERANCE = 1e-9
-"""Relative tolerance at which expected numbers of violations are equal, since these sums have rounding errors."""
+"""Relative tolerance for comparing expected numbers of violations, which have rounding errors."""
 
 
 class FactorParts(NamedTuple):
-    """Blocks of nodes, and the parts into which they divide factors.
+    """Blocks of nodes, and parts of factors (see the module docstring).
 
     Args:
         block_start, block_node: nodes of each block, in CSR form.
         block_part_start, block_part: parts of each block, in CSR form.
         factor_start: the parts of factor f are factor_start[f] .. factor_start[f + 1] - 1.
         factor: factor of each part.
-        slot_start, slot: slots of each part (indices into the scopes' `node`), in CSR form.
-        stride: stride of each entry of `slot` in the part's table.
-        diagonal: for each part, the sum of its strides: the step between cells in which all its nodes have the same
-            state.
+        slot_start, slot: slots of each part, in CSR form. A slot is an index into `Factors.node`: a node of a factor.
+        stride: stride of the node of each entry of `slot` in the part's table.
+        diagonal: sum of the strides of each part, i.e. the step from the cell in which all nodes of the part have state
+            x to the cell in which they all have state x + 1.
         table_start: offset of each part's table in `q`.
-        part_of_slot: part of each slot, in the order of the scopes.
-        stride_of_slot: `stride` in the order of the scopes.
+        part_of_slot: for each slot, the part to which it belongs.
+        stride_of_slot: for each slot, the stride of its node in the table of this part.
     """
 
     block_start: np.ndarray
@@ -74,7 +74,7 @@ def _add_expectation(weight, log_potential, cell, field, violations):
 def _add_pair_expectations(
     n_states, n_other_states, step, other_step, factor_table, cell, q, other, target, field, violations
 ):
-    """Add a pair's expected log potential for each state of one node; the other's distribution starts at q[other]."""
+    """Add a pair's expected log potential for each state of one node; the other node's distribution is at q[other:]."""
     for x in range(n_states):
         total = 0.0
         violation = 0.0
@@ -92,7 +92,7 @@ def _add_pair_expectations(
 
 @kernel()
 def _advance_joint_state(factors, parts, f, state, index):
-    """Advance to a factor's next joint state, the last node fastest, and its parts' cells; return False after the last."""
+    """Advance `state` and the parts' cells (`index`) to a factor's next joint state; return False if there is none."""
     start = factors.start[f]
     for k in range(factors.start[f + 1] - start - 1, -1, -1):
         part = parts.part_of_slot[start + k] - parts.factor_start[f]
@@ -108,7 +108,7 @@ def _advance_joint_state(factors, parts, f, state, index):
 
 @kernel()
 def _product_probability(parts, f, q, index, without):
-    """Multiply the probabilities of a factor's parts at the cells of `index`, except part `without` (-1 for none)."""
+    """Return the product of q over a factor's parts, each at its cell in `index`, except part `without` (-1: none)."""
     first = parts.factor_start[f]
     weight = 1.0
     for j in range(parts.factor_start[f + 1] - first):
@@ -119,7 +119,7 @@ def _product_probability(parts, f, q, index, without):
 
 @kernel()
 def _locate_agreement(parts, f, x, index):
-    """Write to `index`, for each part of a factor, the cell in which all nodes have state x."""
+    """Write to `index`, for each part of a factor, the cell in which all nodes of the part have state x."""
     first = parts.factor_start[f]
     for j in range(parts.factor_start[f + 1] - first):
         index[j] = x * parts.diagonal[first + j]
@@ -127,7 +127,7 @@ def _locate_agreement(parts, f, x, index):
 
 @kernel((FACTORS, PARTS, float64[::1]))
 def initialise_parts(factors, parts, q):
-    """Initialise the tables of all parts of several nodes with the product of their nodes' distributions."""
+    """Initialise the table of each part that has several nodes with the product of the nodes' distributions."""
     for part in range(len(parts.factor)):
         first = parts.slot_start[part]
         last = parts.slot_start[part + 1]
@@ -143,10 +143,11 @@ def initialise_parts(factors, parts, q):
 
 @kernel()
 def add_part_field(factors, parts, factor_table, part, q, index, state, field, violations):
-    """Add a factor's expected log potential, given each state of a part, to `field`, and its violations to `violations`.
+    """Compute the expected log potential and violations of a part's factor, given each joint state of the part.
 
     Args:
         index, state: scratch, as long as the largest arity.
+        field, violations: the expected log potentials and violations are added to these arrays, laid out as `q`.
     """
     f = parts.factor[part]
     own = part - parts.factor_start[f]
@@ -189,7 +190,7 @@ def add_part_field(factors, parts, factor_table, part, q, index, state, field, v
     )
 )
 def compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, violations):
-    """Compute the expected log potentials (`field`) and expected violations of a block's nodes and parts."""
+    """Compute the expected log potential (`field`) and violations of each state of a block's nodes and parts."""
     # Unpack the tuples once: accessing their arrays costs as much as a small pair.
     cardinality, state_start, node, start = factors.cardinality, factors.state_start, factors.node, factors.start
     agreement, factor_start, slot_start = factors.agreement, parts.factor_start, parts.slot_start
@@ -258,11 +259,11 @@ def compute_fields(factors, parts, node_table, factor_table, b, q, index, state,
 
 @kernel()
 def normalise(first, last, value, violations, hard):
-    """Convert log potentials in place to a distribution over the states with the fewest violations; return its entropy.
+    """Convert log potentials in place to a distribution over the states with the fewest violations; return the entropy.
 
     Args:
         first, last: the states are first .. last - 1 of `value` and `violations`.
-        hard: whether to assign probability 1 to the best of these states.
+        hard: whether to assign probability 1 to the best of the states with the fewest violations.
     """
     limit = violations[first]
     for x in range(first, last):
@@ -292,7 +293,7 @@ def normalise(first, last, value, violations, hard):
 
 @kernel()
 def _sum_node_fields(factors, parts, b, size, field, value):
-    """Sum `field` over a block's nodes at each of its joint states, the last node fastest, into `value`."""
+    """Write to `value`, for each joint state of a block (last node fastest), the sum of `field` over the nodes."""
     for at in range(size):
         value[at] = 0.0
     inner = size
@@ -306,7 +307,7 @@ def _sum_node_fields(factors, parts, b, size, field, value):
 
 @kernel()
 def _locate_part_cells(factors, parts, b, size, part, step, cell):
-    """Compute the cell of a part's table for each joint state of a block, into `cell`.
+    """Write to `cell`, for each joint state of a block, the index in `q` of the matching cell of a part's table.
 
     Args:
         step: stride of each node in the block's joint states; not read for nodes of other blocks.
@@ -336,15 +337,15 @@ def _locate_part_cells(factors, parts, b, size, part, step, cell):
 def update_blocks(
     factors, parts, node_table, factor_table, first, last, hard, q, field, violations, step, out, entropy
 ):
-    """Update the distributions of the blocks first .. last - 1, by enumeration of each one's joint states.
+    """Update the distributions of the blocks first .. last - 1, by enumeration of the joint states of each block.
 
     Args:
         hard: see `normalise`.
-        q: distributions of the other blocks. If it is the same array as `out`, each block uses the new distributions of
-            the blocks before it.
+        q: the current distributions. If `q` is the same array as `out`, the update of a block uses the new
+            distributions of the blocks before it.
         field, violations: scratch of the shape of `q`.
         step: scratch, shape (n_nodes,), int64.
-        out: distributions; overwritten for these blocks.
+        out: new distributions, in the layout of `q`; overwritten for these blocks.
         entropy: entropy of each block, shape (n_blocks,); overwritten for these blocks.
     """
     largest = 1
@@ -398,10 +399,10 @@ def update_blocks(
 
 @kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
 def compute_marginals(factors, parts, factor_table, q, out):
-    """Compute factor marginals as products of parts; for an agreement the probability that its nodes agree.
+    """Compute factor marginals as products of part distributions; for an agreement, the probability of equal states.
 
     Returns:
-        The sum of the expected finite log potentials, and the expected number of violations.
+        The sum of the expected finite log potentials of all factors, and the expected number of violations.
     """
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)

@@ -1,14 +1,14 @@
 """Messages of belief propagation from factors of any arity to nodes, linear or in logs, sum-product or max-product.
 
-A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. The message of a slot goes from the
-factor to that node. `product` is the product of each node's potentials and incoming messages; the *cavity* of a slot is
-this product without the slot's own message.
+A *slot* is an entry of `Factors.node`: one node in the scope of one factor. The message of a slot goes from the factor
+to the node. `product` is the product of each node's potential and incoming messages. The *cavity* of a slot is the
+product of the slot's node without the slot's message.
 
-Linear messages have largest entry 1 and no entry 0. They are accurate while the range of the potentials and messages at
-a node fits a float64, which the caller must ensure. Log messages have largest entry 0 and are accurate for all
-potentials: a sum that is too small relative to its terms is recomputed in logs. -inf is the log potential of impossible
-states; `n_impossible` counts, for each state, the potentials and messages at the node that are -inf, and `product` is
-the sum of the others.
+Linear messages have largest entry 1 and no entry 0. They are accurate if the product of the potential and the messages
+of each node fits a float64, which the caller must ensure. Log messages have largest entry 0 and are accurate for all
+potentials: a linear sum that is too small to be accurate is recomputed in logs. Impossible states have log potential
+-inf. With log messages, `n_impossible` is the number of -inf among the potential and messages of each state, and
+`product` is the sum of the finite ones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from relcrf.kernels.compile import inline_kernel
 from relcrf.kernels.factors import FACTORS, Factors, advance_cell
 
 MIN_RELIABLE_SUM = 1e-250
-"""Smallest reliable sum of terms of at most 1; in larger sums, underflowed terms are below the rounding error."""
+"""Smallest accurate sum of terms of at most 1. In larger sums, terms that underflow are below the rounding error."""
 IMPOSSIBLE_CHANGE = 1e9
-"""Reported change of an entry that becomes -inf or stops being -inf; larger than any tolerance."""
+"""Change that is reported for an entry that becomes -inf or stops being -inf; larger than any tolerance."""
 
 
 class MessageNetwork(NamedTuple):
@@ -44,15 +44,16 @@ class MessageNetwork(NamedTuple):
 class MessageTables(NamedTuple):
     """Potentials, linear and in logs.
 
-    Tables are scaled so that the largest entry of each factor is 1, or 0 in logs; an agreement has one log potential.
+    Linear tables are scaled so that the largest entry of each factor is 1; log tables are not scaled. An *agreement* is
+    a factor with one log potential, for the cells in which all its nodes have the same state.
 
     Args:
-        log: whether messages are in logs.
+        log: whether messages are logarithms.
         maximum: whether to use max-product instead of sum-product.
         linear: linear factor tables; empty for max-product in logs.
-        logs: log factor tables; for linear messages only the entries of agreements are used.
-        nodes: node potentials, in logs if messages are in logs.
-        damping: weight of the old log message in the new one; entries of -inf are not damped.
+        logs: log factor tables; linear messages use only the entries of agreements.
+        nodes: node potentials, as logarithms if messages are logarithms.
+        damping: weight of the old log message in the new log message; entries of -inf are not damped.
     """
 
     log: bool
@@ -68,7 +69,7 @@ class MessageState(NamedTuple):
 
     Args:
         message: all messages, flat.
-        product: product of each node, flat over states; see the module docstring.
+        product: product of each node's potential and incoming messages, flat over states; see the module docstring.
         n_impossible: number of -inf among the potential and messages of each state; empty if messages are linear.
     """
 
@@ -80,8 +81,9 @@ class MessageState(NamedTuple):
 def allocate_scratch(network: MessageNetwork) -> tuple[np.ndarray, ...]:
     """Allocate scratch arrays for one factor.
 
-    Cavities and their exponentials, sums over all other states, and messages, each of shape (arity, cardinality); two
-    arrays of states; and a joint state.
+    Returns:
+        Four arrays of shape (largest arity, largest cardinality), for cavities, exponentials of cavities, sums over all
+        other states, and messages; two arrays of shape (largest cardinality,); and a joint state.
     """
     arity = int(np.diff(network.factors.start).max(initial=1))
     max_states = int(network.factors.cardinality.max(initial=1))
@@ -94,12 +96,12 @@ NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), MessageNetwork)
 TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), MessageTables)
 STATE = types.NamedTuple((FLAT, FLAT, LONG), MessageState)
 SCRATCH = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
-"""The Numba types of the tuples above, and of scratch arrays."""
+"""The Numba types of the named tuples above, and of the scratch arrays."""
 
 
 @inline_kernel
 def compute_product(net, tables, state, v):
-    """Recompute the product of node v."""
+    """Recompute the product of the potential and incoming messages of node v."""
     first = net.factors.state_start[v]
     k = net.factors.cardinality[v]
     if not tables.log:
@@ -126,7 +128,7 @@ def compute_product(net, tables, state, v):
 
 @inline_kernel
 def compute_cavity(net, tables, state, slot, out):
-    """Compute the cavity of a slot, its node's product without its message, normalised to largest entry 1, or 0 in logs.
+    """Compute the cavity of a slot, normalised to largest entry 1 (0 in logs).
 
     Returns:
         The normaliser: the divisor or, in logs, the subtracted value.
@@ -158,7 +160,7 @@ def compute_cavity(net, tables, state, slot, out):
 
 @inline_kernel
 def _compute_pair_message(net, maximum, table, slot, other_slot, cavity, out):
-    """Compute the message of a pair, as `_compute_table_message`; the inner loop always runs along contiguous rows."""
+    """Compute a linear message of a factor of two nodes; the inner loop always runs along contiguous rows."""
     cell = net.factors.table_start[net.factors.factor[slot]]
     k = net.factors.cardinality[net.factors.node[slot]]
     n = net.factors.cardinality[net.factors.node[other_slot]]
@@ -189,7 +191,7 @@ def _compute_pair_message(net, maximum, table, slot, other_slot, cavity, out):
 
 @inline_kernel
 def _compute_table_message(net, maximum, table, slot, cavities, digit, out):
-    """Compute a linear message: the sum or maximum of the table times the other cavities, for each state at `slot`."""
+    """Compute a linear message: for each state of the node, the sum or maximum of table * other cavities."""
     f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
     k = net.factors.cardinality[net.factors.node[slot]]
@@ -213,7 +215,7 @@ def _compute_table_message(net, maximum, table, slot, cavities, digit, out):
 
 @inline_kernel
 def _log_table_message(net, maximum, log_table, slot, cavities, digit, top, out):
-    """Compute a log message, as `_compute_table_message`; log-sum-exp subtracts the largest term."""
+    """Compute the logarithm of the message of `_compute_table_message`; log-sum-exp subtracts the largest term."""
     f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
     k = net.factors.cardinality[net.factors.node[slot]]
@@ -256,16 +258,17 @@ def semiring_add(a, b, log, maximum):
 
 @inline_kernel
 def compute_agreement(net, log, maximum, weight, slot, cavities, without, agree, differ):
-    """Sum over the other nodes' joint states that agree with each state at `slot`, and over those that do not.
+    """For each state at a slot, sum the product of the other cavities over agreeing and over differing joint states.
 
-    The first sum is the product of the other cavities at that state. To avoid the cancellation of a subtraction, the
-    second sum is computed over the joint states partitioned by the first node that differs.
+    In the agreeing joint state, all other nodes have the given state; in a differing joint state, some other node has a
+    different state. To avoid cancellation, the second sum is not computed by subtraction: the differing joint states
+    are partitioned by the first node that differs.
 
     Args:
         weight: log potential of the agreement.
-        without: overwritten by the sum of the cavity's other states, for each other slot and state.
-        agree, differ: overwritten by the two sums for each state; `agree` is multiplied by the factor's potential, and
-            both are divided by the larger of this potential and 1.
+        without: for each other slot and each state, overwritten by the sum of the slot's cavity over all other states.
+        agree, differ: overwritten by the two sums for each state. `agree` is multiplied by the agreement's potential;
+            both arrays are then divided by the larger of this potential and 1.
     """
     f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
@@ -334,7 +337,7 @@ def _compute_log_message(net, tables, slot, cavities, scratch, out):
 
 @inline_kernel
 def compute_message(net, tables, slot, scratch, out):
-    """Compute the unnormalised message of a slot from the cavities of the factor's other nodes in `scratch[0]`."""
+    """Compute the unnormalised message of a slot from the cavities of the factor's other slots in `scratch[0]`."""
     if not (tables.log and tables.maximum):
         cavities = scratch[0]
         if tables.log:
@@ -401,7 +404,7 @@ def normalise_and_damp(net, tables, slot, old, new):
 
 @inline_kernel
 def compute_update(net, tables, state, slot, scratch, out):
-    """Compute the new message of a slot into `out`, shape (max_cardinality,); return its largest change."""
+    """Write the new message of a slot to `out`, shape (max_cardinality,); return the largest change of an entry."""
     f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
     for q in range(first, stop):
@@ -413,7 +416,7 @@ def compute_update(net, tables, state, slot, scratch, out):
 
 @inline_kernel
 def store_message(net, slot, values, messages):
-    """Copy the first entries of `values` to a slot's message in the flat array."""
+    """Copy the first entries of `values` to a slot's message in the flat array `messages`."""
     m = net.message_start[slot]
     for x in range(net.factors.cardinality[net.factors.node[slot]]):
         messages[m + x] = values[x]
@@ -421,7 +424,7 @@ def store_message(net, slot, values, messages):
 
 @inline_kernel
 def absorb_message(net, tables, slot, product, n_impossible, message):
-    """Multiply a slot's message into the product of its node."""
+    """Multiply a slot's message into the product of the slot's node."""
     v = net.factors.node[slot]
     first = net.factors.state_start[v]
     m = net.message_start[slot]

@@ -1,9 +1,8 @@
 """Counts of the joint states of two variables, from bit planes: one instruction counts 64 samples.
 
-A key, that is, one column of labels by sample, has one bit plane per state, except that the plane of state 0 marks the
-samples for which the key has a label at all. The counts of state 0 are totals minus the counts of the other states, so
-that only the k - 1 planes of these states are read, and the plane of labelled samples only if some samples have no
-label.
+A *key* is a column that has a label in some samples. Each of the key's k states has one *bit plane*, with one bit for
+each sample. Plane x > 0 marks the samples with label x; plane 0 marks the samples with any label. The counts of state 0
+are totals minus the counts of the other states. Plane 0 is therefore read only if some samples have no label.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.keyed_cells import CELLS
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 ONE = U(1)
 WORD = U(64)
@@ -38,10 +37,10 @@ def _count_bits(typing_context: Any, word: Any) -> Any:
 
 @kernel((CELLS, read_only(int16[::1]), PLANES, TOTALS))
 def pack(cells, label, planes, totals):
-    """Set the bits of labelled cells, and count them.
+    """Set the bits of all labelled cells, and count the bits of each plane.
 
     Args:
-        cells: the cells of the keys.
+        cells: for each key, its cells: pairs of a sample and a variable.
         label: label of each variable, shape (n_variables,); -1 for variables that are not counted.
         planes: overwritten by the bit planes, zeros on entry, shape (n_keys, n_states, n_words).
         totals: overwritten by the number of bits set in each plane, zeros on entry, shape (n_keys, n_states).
@@ -69,12 +68,13 @@ def _count_common_bits(first, second):
 
 @kernel((*[read_only(INDEX)] * 2, int64, *[read_only(PLANES), read_only(TOTALS)] * 2, int64[:, :, ::1]))
 def count_pairs(first, second, n_samples, planes, totals, other_planes, other_totals, out):
-    """Count the joint states of pairs of keys.
+    """Count the joint states of each pair of keys.
 
     Args:
-        first, second: keys on the first and on the second side, shape (n,).
-        planes, totals, other_planes, other_totals: bit planes and totals of both sides, as `pack` computes them.
-        out: overwritten, shape (n, n_states, n_other_states).
+        first, second: the two keys of each pair, shape (n,).
+        planes, totals: bit planes and totals of the keys to which `first` refers, as `pack` computes them.
+        other_planes, other_totals: bit planes and totals of the keys to which `second` refers.
+        out: overwritten by the counts, shape (n, n_states, n_other_states).
     """
     for pair in range(len(first)):
         a, b = first[pair], second[pair]

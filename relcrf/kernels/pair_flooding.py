@@ -1,8 +1,9 @@
 """Flooding belief propagation over pairs of the same shape, with linear messages, many pairs at a time.
 
-The data of `LANES` pairs are interleaved, so that for any cardinalities every loop runs over lanes and is vectorised; a
-block and its intermediate results stay in the L1 cache, and each table is read once for both directions. See `messages`
-for the meaning of `product` and for the range of linear messages.
+A *block* interleaves the data of `LANES` pairs: in each row of numbers, each pair has one *lane*. Every loop runs over
+lanes and is therefore vectorised, for any cardinalities. A block and its intermediate results stay in the L1 cache, and
+each table is read once for both directions. The module `messages` defines `product` and the range of linear messages.
+An *agreement* is a factor with one value for equal states and one value for differing states.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LANES = 128
 
 @kernel(fastmath={"contract"})
 def _compute_table_messages(first, second, maximum, table, cavity, new):
-    """Compute both messages of each pair; rows of `new` and `cavity` are the first node's states, then the second's."""
+    """Compute both messages of each pair; `new` and `cavity` have a row for each state of the first and second node."""
     new[:] = 0.0
     for x in range(first):
         to_first, from_first = new[x], cavity[x]
@@ -40,7 +41,7 @@ def _compute_table_messages(first, second, maximum, table, cavity, new):
 
 @kernel(fastmath={"contract"})
 def _agreement_messages(k, maximum, table, cavity, new, total):
-    """Compute both messages of agreements; `table` has two rows. Sums over other states are direct, without cancellation."""
+    """Compute both messages of each agreement. To avoid cancellation, sums over differing states use no subtraction."""
     agreeing, differing = table[0], table[1]
     for side in range(2):
         out, opposite = side * k, (1 - side) * k
@@ -65,19 +66,19 @@ def _agreement_messages(k, maximum, table, cavity, new, total):
     fastmath={"contract"},
 )
 def flood(first, second, agreement, maximum, damping, tables, ends, message, product, next_product):
-    """Update all messages of the pairs of a shape from `product`, and multiply them into `next_product`.
+    """Update all messages of the pairs of one shape from `product`, and multiply the new messages into `next_product`.
 
     Args:
         first, second: cardinalities of the first and the second node of every pair.
-        agreement: whether the pairs are agreements.
-        damping: weight of the old log message in the new one.
-        tables: shape (n_blocks, first * second, LANES), largest entry 1; for agreements two rows: agreeing, differing.
+        agreement: whether the factors of all pairs are agreements.
+        damping: weight of the old log message in the new log message.
+        tables: shape (n_blocks, first * second, LANES), with largest entry 1. Agreements have 2 rows: equal, differing.
         ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
-        message: messages to the first node, then to the second, shape (n_blocks, first + second, LANES); overwritten.
-        product, next_product: products of all nodes, flat over states; `next_product` is multiplied by the new messages.
+        message: messages to the first and to the second node, shape (n_blocks, first + second, LANES); overwritten.
+        product, next_product: products of all nodes, flat over states; new messages are multiplied into `next_product`.
 
     Returns:
-        The largest ratio of a message's new entry to its old entry, or of old to new.
+        The largest ratio between a new and an old entry of a message, as the larger divided by the smaller entry.
     """
     k = first + second
     cavity = np.empty((k, LANES))

@@ -1,4 +1,4 @@
-"""Marginals and mutual information of isolated pairs of variables: P(x_i, x_j | e) of conditional Chow-Liu."""
+"""Pair marginals P(x_i, x_j | e) and mutual information for conditional Chow-Liu; each pair is a separate model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 PAIRS = (int32[:, ::1], int32[::1])
 FLAT, INDEX = float64[::1], int64[::1]
@@ -17,12 +17,12 @@ FLAT, INDEX = float64[::1], int64[::1]
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT), fastmath={"contract"})
 def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):
-    """Normalise `node_table[i] + node_table[j] + edge_table[ij]` for every pair to a joint distribution.
+    """Compute the joint distribution of every pair (i, j) from `node_table[i] + node_table[j] + edge_table[ij]`.
 
     Args:
         table_start: offset of each pair's table in `edge_table`, shape (n_pairs,).
-        edge_table: log potentials; overwritten by the joint marginals.
-        log_partition: overwritten, shape (n_pairs,).
+        edge_table: log potentials of all pairs, flat; overwritten by the joint distributions.
+        log_partition: overwritten by the log partition of each pair, shape (n_pairs,).
     """
     for e in range(len(edges)):
         i, j = edges[e, 0], edges[e, 1]
@@ -51,7 +51,7 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
 def add_to_nodes(edges, cardinality, state_start, table_start, edge_table, node_table):
-    """Add the row and column sums of every pair's table to its two nodes."""
+    """Add the row sums of every pair's table to the pair's first node, and the column sums to the second node."""
     for e in range(len(edges)):
         n_columns = U(cardinality[edges[e, 1]])
         column = U(state_start[edges[e, 1]])

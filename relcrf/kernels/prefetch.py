@@ -13,7 +13,7 @@ _READ, _LOCALITY, _DATA = (ir.Constant(ir.IntType(32), value) for value in (0, 3
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Prefetch the cache line of `array[index]` without waiting; any index is allowed, also one beyond the end."""
+    """Prefetch the cache line of `array[index]` without waiting; the index may be outside the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data

@@ -1,4 +1,7 @@
-"""Message schedules of belief propagation: flooding, sequential sweeps over nodes, and residual scheduling."""
+"""Message schedules of belief propagation: flooding, sequential sweeps over nodes, and residual scheduling.
+
+A *slot* is a node in the scope of a factor; its message goes from factor to node. *Pending* messages are not yet sent.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,19 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE)
 def compute_products(net, tables, state):
-    """Compute, for each node, the product of its potentials and its incoming messages."""
+    """Compute the product of the potential and the incoming messages of each node."""
     for v in range(len(net.factors.cardinality)):
         compute_product(net, tables, state, v)
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, LONG, FLAT, LONG)
 def flood(net, tables, state, scratch, factors, product, n_impossible):
-    """Run one round of flooding over some factors: update all their messages from the state's products.
+    """Run one round of flooding over some factors: update all their messages from the products in `state`.
 
     Args:
         factors: indices of the factors.
-        product, n_impossible: updated by the new messages: `product` is multiplied by them, and `n_impossible` counts
-            their impossible states; laid out as the arrays of the state.
+        product, n_impossible: updated in place, laid out as in `state`: the new messages are multiplied into `product`,
+            and their impossible states are counted in `n_impossible`.
 
     Returns:
         The largest change of a message; nan if a node or factor has no possible state.
@@ -56,7 +59,7 @@ def flood(net, tables, state, scratch, factors, product, n_impossible):
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, boolean)
 def sweep(net, tables, state, scratch, backwards):
-    """Visit the nodes in order, or in reverse, and update the messages of each node's factors to their other nodes.
+    """Visit the nodes in order, or in reverse order, and update the messages of each node's factors to other nodes.
 
     Returns:
         The largest change of a message; nan if a node or factor has no possible state.
@@ -88,7 +91,7 @@ def sweep(net, tables, state, scratch, backwards):
 
 @inline_kernel
 def _update_key(largest, slot, key):
-    """Set the key of a slot in the tournament tree, and update the slot's ancestors until one is unchanged."""
+    """Set the key of a slot in the tournament tree `largest`; update the leaf's ancestors until one is unchanged."""
     node = (len(largest) >> 1) + slot
     largest[node] = key
     while node > 1:
@@ -101,7 +104,7 @@ def _update_key(largest, slot, key):
 
 @inline_kernel
 def _find_winner(largest):
-    """Return the slot with the largest key; ties go to the first."""
+    """Return the slot with the largest key; ties go to the first slot."""
     node = 1
     while 2 * node < len(largest):
         node = 2 * node + int(largest[2 * node] < largest[node])
@@ -110,11 +113,11 @@ def _find_winner(largest):
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT)
 def compute_pending(net, tables, state, scratch, pending, change):
-    """Compute the pending update of every message.
+    """Compute the pending value of every message.
 
     Args:
-        pending: overwritten by the updates, laid out as the messages.
-        change: overwritten by the largest change of each message, shape (n_slots,).
+        pending: overwritten by the pending messages, in the layout of `state.message`.
+        change: for each message, overwritten by the largest change of an entry, shape (n_slots,).
     """
     new = scratch[3][0]
     for slot in range(len(net.factors.node)):
@@ -127,10 +130,9 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
     """Send the message with the largest pending change, recompute the messages that depend on it, and repeat.
 
     Args:
-        pending: pending updates, as `compute_pending` returns them.
-        largest: tournament tree of the changes, shape (2 n,), where n is a power of two and at least n_slots: the leaves,
-            from index n, are the changes of the slots, padded with 0; node i >= 1 is the larger one of its children 2 i
-            and 2 i + 1.
+        pending: pending messages, as `compute_pending` computes them; updated in place.
+        largest: tournament tree of the changes, shape (2 n,), where n >= n_slots is a power of two. The leaves, from
+            index n on, are the changes of slots, padded with 0; node i >= 1 is the maximum of nodes 2 i and 2 i + 1.
         max_messages: maximum number of messages to send; the kernel stops earlier if no change exceeds `tolerance`.
 
     Returns:
@@ -151,8 +153,7 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
             neighbour_slot = net.factors.touch[i]
             f = net.factors.factor[neighbour_slot]
             for other in range(net.factors.start[f], net.factors.start[f + 1]):
-                # A sent message affects its own next update only with damping, and the updates of the other messages of
-                # its factor only with tree reweighting.
+                # A message depends on its old value only if damped, on its factor's other messages only if reweighted.
                 if other == neighbour_slot and (other != slot or tables.damping == 0.0):
                     continue
                 if other != neighbour_slot and neighbour_slot == slot and net.appearance[f] == 1.0:

@@ -1,4 +1,4 @@
-"""The linear map of the model from factor scores to tables of log potentials, and its adjoint."""
+"""The linear map from scores to tables of log potentials, and its adjoint; a *term* is a factor with one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 @kernel(inline="always")
 def _transfer(collect, scores, patterns, row, state, tables, cell):
-    """Add the score of a joint state to a cell or, if `collect`, add the cell's value to the scores of its patterns."""
+    """Add the sum of scores[row] * patterns[state] to a table cell; if `collect`, apply the adjoint."""
     if patterns.shape[0] == 0:
         if collect:
             scores[row, state] += tables[cell]
@@ -31,19 +31,19 @@ def _transfer(collect, scores, patterns, row, state, tables, cell):
 
 
 def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
-    """Make the kernels that add scores to tables or, if `collect`, their adjoints, which add tables to scores."""
+    """Make kernels that add scores to tables; if `collect`, make the adjoint kernels, which add tables to scores."""
     label = "[collect]" if collect else "[add]"
 
     @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]), label=label)
     def tables_of_terms(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, tables):
-        """Transfer between scores and tables of nodes and edges.
+        """Add scores to the tables of nodes and edges; if `collect`, add the tables to the scores.
 
-        Term t covers joint states `base[t] + x * stride_row[t] + y * stride_column[t]` for x < n_rows[t], y <
-        n_columns[t], and its table starts at `tables[start[t]]`, row-major.
+        The table of term t starts at `tables[start[t]]` and is row-major, of shape (n_rows[t], n_columns[t]). The cell
+        (x, y) has joint state `base[t] + x * stride_row[t] + y * stride_column[t]`.
 
         Args:
-            scores: `X @ W`, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share it.
-            patterns: shape (n_joint_states, n_patterns), or (0, 0) for the identity.
+            scores: features @ weights, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share the scores.
+            patterns: value of each pattern in each joint state, (n_joint_states, n_patterns); (0, 0) for the identity.
         """
         shared = scores.shape[0] == 1
         for term in range(len(base)):
@@ -55,7 +55,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]), label=label)
     def diagonals(scores, n_rows, start, tables):
-        """Transfer between scores and diagonals of square tables, for one pattern that is 1 where both ends agree."""
+        """Add scores to the diagonals of square tables, or the reverse; the only pattern is 1 for equal states."""
         shared = scores.shape[0] == 1
         for term in range(len(start)):
             row = 0 if shared else term
@@ -72,7 +72,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]), label=label)
     def tables_of_cliques(scores, patterns, base, stride, cardinality, start, tables):
-        """Transfer between scores and tables of any arity; shapes (n_terms, arity) of `stride` and `cardinality`."""
+        """Add scores to tables of any arity, or the reverse; `stride` and `cardinality` have shape (n_terms, arity)."""
         shared = scores.shape[0] == 1
         arity = stride.shape[1]
         digit = np.zeros(arity, dtype=np.int64)

@@ -1,10 +1,10 @@
 """Maximum spanning forests by the filter-Kruskal algorithm, which does not sort most of the edges.
 
-The edges above a threshold are selected, sorted and processed in order; edges between nodes that are already
-connected are removed from the rest before the next threshold.
+The edges whose weight reaches a threshold are sorted and processed in order. Edges between nodes that are now connected
+are removed from the remaining edges before the next, lower threshold.
 
-Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009); thresholds are passed as
-arguments.
+Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009). The paper selects pivots
+recursively; here, the caller passes thresholds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.components import find
 
 DIGIT_BITS = 11
-"""Bits per digit of the radix sort: its 2,048 counters fit the L1 cache."""
+"""Number of bits per digit of the radix sort; the 2,048 counters of a digit fit the L1 cache."""
 
 BLOCK_SIZE = 256
 """Number of edges whose ends are read together."""
@@ -46,7 +46,7 @@ def _sort_by_weight(weight, edge):
     key = value.view(np.uint64)
     highest = _ZERO
     for k in range(n):
-        # Map floats to integers of the same order: flip all bits of negative numbers, the sign bit of others.
+        # Map floats to integers of the same order: flip all bits of negative numbers, and the sign bit of others.
         key[k] = key[k] ^ (_ALL if key[k] & _SIGN else _SIGN)
         highest = max(highest, key[k])
     max_key = _ZERO
@@ -88,7 +88,7 @@ def _sort_by_weight(weight, edge):
 
 @kernel()
 def _split_by_weight(weight, threshold, heavy, light):
-    """Write the indices of edges with weight >= threshold to `heavy` and of the others to `light`, both in order.
+    """Write the indices of edges with weight >= threshold to `heavy`, and all other indices to `light`, ascending.
 
     Returns:
         The number of heavy edges, and whether no weight is NaN.
@@ -109,10 +109,10 @@ def _split_by_weight(weight, threshold, heavy, light):
 
 @kernel()
 def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):
-    """Split the candidates whose ends are in different trees, as `_split_by_weight`.
+    """Drop the candidates whose ends are in the same tree, and split the remaining candidates by weight.
 
     Args:
-        leader: the leader of each node's tree, fully compressed.
+        leader: for each node, the node that represents its tree (not an intermediate node of a path).
         candidates: indices of edges.
         heavy, light: overwritten; `light` may be the same array as `candidates`.
 
@@ -123,7 +123,7 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
     n_light = 0
     for k in range(len(candidates)):
         e = candidates[k]
-        # Branch-free, since a third of the branches would be mispredicted: uncounted entries are overwritten.
+        # To avoid mispredicted branches, every candidate is written; the next write replaces an uncounted entry.
         is_unconnected = leader[edges[e, 0]] != leader[edges[e, 1]]
         is_heavy = weight[e] >= threshold
         heavy[n_heavy] = e
@@ -143,8 +143,8 @@ def _join_trees(edges, order, leader, missing, chosen):
     ends = np.empty((BLOCK_SIZE, 2), dtype=np.int32)
     for start in range(0, len(order), BLOCK_SIZE):
         stop = min(start + BLOCK_SIZE, len(order))
-        # These reads are independent, so that memory latencies overlap. A leader read here remains an ancestor of its
-        # node.
+        # These reads are independent, so that their latencies overlap. If a leader changes later, the value read here
+        # is still an ancestor of the node.
         for k in range(start, stop):
             ends[k - start, 0] = leader[edges[order[k], 0]]
             ends[k - start, 1] = leader[edges[order[k], 1]]
@@ -162,12 +162,12 @@ def _join_trees(edges, order, leader, missing, chosen):
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
 def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
-    """Mark the edges of the maximum spanning forest; ties of weight go to the lower index.
+    """Mark the edges of the maximum spanning forest; among edges of equal weight, the first one is preferred.
 
     Args:
         edges: end nodes of each edge, shape (n_edges, 2).
         weight: weight of each edge, shape (n_edges,).
-        thresholds: descending weights; edges between two thresholds are sorted together. They affect only the speed.
+        thresholds: descending weights; edges between two of them are sorted together. They affect only the speed.
         chosen: overwritten by a mask of the forest's edges, shape (n_edges,), all False on entry.
 
     Returns:
@@ -187,7 +187,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
             if not all_numbers:
                 return False
         else:
-            for v in range(n_nodes):  # a leader is never higher than its node, so lower leaders are final already
+            for v in range(n_nodes):  # a leader's index is at most the node's, so the leader's entry is already final
                 leader[v] = leader[leader[v]]
             n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
         missing = _join_trees(edges, _sort_by_weight(weight, heavy[:n_heavy]), leader, missing, chosen)

@@ -1,7 +1,7 @@
 """Products of a feature matrix (dense, CSR or keyed) with a block of weights, and their adjoints.
 
-A sparse matrix is in CSR form with an optional value array: `values` of length 0 means that every stored entry is 1, as
-in a bag of words, which saves two thirds of its bytes.
+A sparse matrix is in CSR form. If `values` has length 0, every stored entry is 1, as in a bag of words. In row n of a
+keyed matrix, columns key[n] * D .. key[n] * D + D - 1 have the values `values[n]`; all other columns are 0.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), 
 KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
 
 U = np.uint64
-"""Type of loop indices, unsigned; see `forest.py`."""
+"""Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 
 @kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"})
 def dense_scores(values, weights, overwrite, out):
-    """Compute `out += values @ weights` (`=` if `overwrite`); shapes (n, d), (d, n_patterns), (n, n_patterns).
+    """Compute `out += values @ weights` (`out = values @ weights` if `overwrite`).
 
-    The kernel is intended for few columns: BLAS is optimised for many, and the last bits of BLAS results depend on the
-    number of threads. Three columns are processed at a time, so that a row of `out` is read and written a third as
-    often.
+    `values` has shape (n, d), `weights` (d, n_patterns) and `out` (n, n_patterns). The kernel is intended for small d.
+    BLAS is slower for small d, and the last bits of BLAS results depend on the number of threads. The kernel processes
+    three columns at a time, which reduces the reads and writes of `out` to a third.
     """
     n_columns, n_patterns = U(values.shape[1]), U(weights.shape[1])
     for row in range(U(values.shape[0])):
@@ -82,9 +82,10 @@ def csr_scores(row_start, column, values, weights, rows, out):
     """Compute `out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
     Args:
-        row_start, column, values: the CSR matrix; shapes (n+1,), (nnz,), (nnz,) or (0,).
+        row_start, column, values: the CSR matrix; shapes (n + 1,), (nnz,), and (nnz,) or (0,).
         weights: shape (n_columns, n_patterns).
-        out: overwritten, shape (len(rows), n_patterns).
+        rows: indices of the rows of the matrix for which scores are computed.
+        out: overwritten by the scores, shape (len(rows), n_patterns).
     """
     n_patterns = U(weights.shape[1])
     implicit = len(values) == 0
@@ -99,7 +100,7 @@ def csr_scores(row_start, column, values, weights, rows, out):
         for pattern in range(n_patterns):
             out[k, pattern] = 0.0
         first, last = U(row_start[rows[k]]), U(row_start[rows[k] + 1])
-        if implicit:  # four entries at a time, so that a row of `out` is read and written a fourth as often
+        if implicit:  # four entries at a time, which reduces the reads and writes of `out` to a fourth
             last_blocked = first + (last - first) // U(4) * U(4)
             for entry in range(first, last_blocked, U(4)):
                 a, b = U(column[entry]), U(column[entry + U(1)])
@@ -131,7 +132,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):
 
 @kernel(*KEYED)
 def keyed_scores(key, values, weights, out):
-    """Set `out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
+    """Set `out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; for `values` of shape (0, 1), all values are 1."""
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
     n_values = values.shape[1]

@@ -17,7 +17,7 @@ RUNS_PER_THREAD = 4
 """Number of ranges per thread, for load balancing: an idle thread takes the next range."""
 
 MIN_PARALLEL_COST = 1 << 21
-"""Total cost, in cells read, below which one thread is used."""
+"""Minimum total cost, in cells read, for which several threads are used."""
 
 MAX_CACHED_BYTES = 1 << 24
 """Maximum size of a scratch array that a thread caches for later calls."""
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iterator[T]:
-    """Apply a function to ranges lo..hi-1 of keys of about equal cost, on as many threads as Numba is allowed.
+    """Apply a function to ranges lo..hi-1 of keys (indices) of about equal cost, on up to `NUMBA_NUM_THREADS` threads.
 
     Args:
         costs: cost of each key, in cells read, shape (n_keys,).
@@ -56,9 +56,9 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
 
 
 def thread_scratch(size: int, dtype: npt.DTypeLike) -> np.ndarray:
-    """Return an uninitialised array of at least `size`; the next call in the same thread may return the same array.
+    """Return an uninitialised array of length >= `size`; the next call in the same thread may return the same array.
 
-    This avoids page faults on fresh memory, which the system serialises between threads.
+    Reuse avoids page faults on new memory, which the operating system serialises between threads.
     """
     cached: dict[str, np.ndarray] = _thread_local.__dict__
     name = np.dtype(dtype).name

@@ -1,14 +1,15 @@
 """Exponentials and logarithms that LLVM can vectorise; `math.exp` is one library call per number and cannot be vectorised.
 
-`exp` uses only arithmetic: the argument is split into an integer multiple of ln 2, which becomes the exponent, and a
-remainder in [-ln 2 / 2, ln 2 / 2], whose exponential is a polynomial (Cody & Waite 1980). The error is within 2 ulp of
-`np.exp` for arguments from -708 to 709; the result is 0 for smaller ones (where it would be subnormal), and undefined
-for larger ones and nan.
+`exp` uses only arithmetic. It splits the argument into an integer multiple of ln 2, which becomes the exponent, and a
+remainder in [-ln 2 / 2, ln 2 / 2], whose exponential is approximated by a polynomial (Cody & Waite 1980). For arguments
+from -708 to 709, the result is within 2 ulp of `np.exp`. For smaller arguments, whose exponentials are subnormal or 0,
+the result is 0. For larger arguments and nan, the result is undefined.
 
-`log` splits off the exponent; the logarithm of the mantissa m in [sqrt(1/2), sqrt(2)) is the odd series in (m - 1) / (m
-+ 1). The error is within 2 ulp of `np.log` or, near 1, of the argument. `log` supports only positive normal numbers.
+`log` supports only positive normal numbers. It splits off the exponent. The logarithm of the mantissa m, which is in
+[sqrt(1/2), sqrt(2)), is computed by the odd series in (m - 1) / (m + 1). The error is at most 2 ulp of the result or,
+for arguments near 1, 2 ulp of the argument.
 
-`exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87 to 88.
+`exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87..88.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MIN_ARGUMENT = -708.0
 MAX_ARGUMENT = 709.0
 
 _ROUNDER = 1.5 * 2.0**52
-"""Adding and subtracting this number rounds to an integer; after the addition, the integer is in the lowest bits."""
+"""Adding and subtracting this number rounds x to an integer; after the addition, the lowest bits are the integer."""
 _ROUNDER_BITS = int(np.float64(_ROUNDER).view(np.int64))
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
@@ -46,7 +47,7 @@ _CUBIC = Chebyshev.interpolate(
 )
 _L2 = np.float32(-0.5)
 _L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = _CUBIC.convert(kind=Polynomial).coef.astype(np.float32)
-"""Coefficients of log(1 + f), by Chebyshev interpolation: a truncated Taylor series is inaccurate far from 0."""
+"""Coefficients of log(1 + f) by Chebyshev interpolation; a truncated Taylor series is inaccurate far from f = 0."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -70,7 +71,7 @@ def _bits_to_float(typing_context: Any, x: Any) -> Any:
 
 
 def _float_format(float_type: Any) -> tuple[Any, Any, int, int]:
-    """Return the LLVM types of a float and its integer, the number of mantissa bits, and the bits of the rounder."""
+    """Return the LLVM types of a float and of an equally long integer, the mantissa length, and the rounder's bits."""
     if float_type == types.float64:
         return ir.DoubleType(), ir.IntType(64), 52, _ROUNDER_BITS
     return ir.FloatType(), ir.IntType(32), 23, int(_ROUNDER32.view(np.int32))
@@ -98,7 +99,7 @@ def _exponent_bits(builder: Any, float_type: Any, x: Any) -> tuple[Any, Any]:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _shifted_exponent(typing_context: Any, x: Any) -> Any:
-    """Return e of `_exponent_bits` plus the rounder as a float, which is faster than converting a 64-bit integer."""
+    """Return e + rounder as a float, with e from `_exponent_bits`; this is faster than converting a 64-bit integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         float_type, int_type, _, round_bits = _float_format(x)
@@ -122,7 +123,7 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
 
 @kernel(inline="always")
 def exp(x):
-    """Compute exp(x); see the module. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
+    """Compute exp(x) of a float64. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
     y = x if x >= MIN_ARGUMENT else MIN_ARGUMENT
     shifted = y * _PER_LN2 + _ROUNDER
     integer = shifted - _ROUNDER
@@ -164,7 +165,7 @@ def exp32(x):
 
 @kernel(inline="always")
 def log(x):
-    """Compute log(x); see the module. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
+    """Compute log(x) of a float64. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
     exponent = _shifted_exponent(x) - _ROUNDER
     rest = _mantissa(x) - 1.0
     ratio = rest / (rest + 2.0)
@@ -185,7 +186,7 @@ def log(x):
 
 @kernel(inline="always")
 def log32(x):
-    """Compute log(x) of a float32, without the division of `log`: a polynomial in m - 1 is short enough here."""
+    """Compute log(x) of a float32. Unlike `log`, it needs no division: it uses a short polynomial in m - 1."""
     exponent = _shifted_exponent(x) - _ROUNDER32
     rest = _mantissa(x) - _ONE32
     p = _L10
@@ -202,12 +203,12 @@ def log32(x):
 
 
 def exp_like(x: Any) -> Any:
-    """Compute `exp` or `exp32`, by the type of the argument."""
+    """Compute `exp32` of a float32, or `exp` of a float64."""
     return np.exp(x)
 
 
 def log_like(x: Any) -> Any:
-    """Compute `log` or `log32`, by the type of the argument."""
+    """Compute `log32` of a float32, or `log` of a float64."""
     return np.log(x)
 
 
@@ -223,9 +224,10 @@ def _log_like(x):
 
 @kernel((float64[::1],), fastmath={"contract"})
 def exp_in_place(x):
-    """Set `x[i] = exp(x[i])`, shape (n,); return the largest absolute argument, where inf and nan exceed any number.
+    """Set `x[i] = exp(x[i])`, shape (n,); return the largest absolute argument; inf and nan count as the largest.
 
-    Absolute values are compared as bits, which have the same order: this is vectorised, unlike a comparison of floats.
+    The bits of absolute values, read as integers, have the same order. They are compared instead of the floats, because
+    LLVM vectorises only the comparison of integers.
     """
     top = np.int64(0)
     for i in range(len(x)):

@@ -1,6 +1,6 @@
 """Ahead-of-time compilation of all kernels into the cache.
 
-`python -m relcrf.kernels.warmup` is a worker process of `compile_kernels`; it imports only the kernels of relcrf.
+`python -m relcrf.kernels.warmup` is a worker process of `compile_kernels`. It imports only the kernels of relcrf.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relcrf import kernels
 from relcrf.kernels.compile import KERNELS, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
-"""Maximum number of worker processes; each takes a second to start, so that more would not save time."""
+"""Maximum number of worker processes. A process takes a second to start, so more processes would not save time."""
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -36,15 +36,16 @@ def missing_kernels() -> list[str]:
 
 
 def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
-    """Compile kernels in worker processes, into the cache.
+    """Compile kernels in worker processes, and store them in the cache.
 
-    The processes read task numbers, one byte each, from one shared pipe, and write results to another.
+    A task compiles the kernels of one module. All workers read task numbers, one byte each, from one pipe, and write
+    results to another pipe.
 
     Yields:
-        The name of each compiled kernel, and the seconds it took.
+        The name of each compiled kernel, and the compile time in seconds.
 
     Raises:
-        subprocess.CalledProcessError: if a process failed; its messages are on standard error.
+        subprocess.CalledProcessError: if a worker failed; its messages are on standard error.
     """
     tasks = _group_by_module(names)
     workers = min(len(tasks), os.cpu_count() or 1, MAX_PROCESSES)
@@ -70,7 +71,7 @@ def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _group_by_module(names: list[str]) -> list[list[str]]:
-    """Group kernels by module, because they share functions; for load balancing, the longest module comes first."""
+    """Group kernels by module, because a module's kernels share functions; start with the longest module."""
     modules: dict[str, list[str]] = {}
     for name in names:
         modules.setdefault(name.partition(".")[0], []).append(name)
@@ -78,8 +79,8 @@ def _group_by_module(names: list[str]) -> list[list[str]]:
 
 
 def _run_tasks(tasks: list[list[str]]) -> None:
-    """Read task numbers from standard input and compile their kernels, until the end of input."""
-    gc.disable()  # saves a fifth of the time, for twice the memory, in a process that lives for seconds
+    """Read task numbers from standard input until its end, and compile the kernels of each task."""
+    gc.disable()  # reduces the time by a fifth and doubles the memory of the process, which runs for seconds
     while number := os.read(sys.stdin.fileno(), 1):
         for name in tasks[number[0]]:
             import_module(f"{kernels.__name__}.{name.partition('.')[0]}")

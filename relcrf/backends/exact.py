@@ -26,9 +26,9 @@ MAX_CLIQUE_BYTES = 1 << 32
 def exact_likelihood(
     graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
-    """Return the exact likelihood of states, shape (n_nodes,), of a graph of at most the given treewidth.
+    """Return the exact likelihood of the nodes' states in a graph of at most the given treewidth.
 
-    The arguments are those of `ForestLikelihood.build` and `InferredLikelihood`.
+    For the arguments, see `ForestLikelihood.build` and `InferredLikelihood`.
 
     Raises:
         UsageError: If the cliques are too large.

@@ -1,4 +1,4 @@
-"""Risks of the labelled variables of a problem with gates, split into batches and held-out variables."""
+"""Risks (see `learning/risk.py`) of a problem with gates: of training batches and of held-out variables."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Minimum number of components at which whole components are held out; with fewer, variables are held out."""
+"""Minimum number of components for holding out whole components; with fewer, single variables are held out."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Minimum number of held-out labels; if there would be fewer, none are held out, as they would not be informative."""
+"""Minimum number of held-out labels; with fewer labels, the held-out risk is inaccurate, so none are held out."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
     """Return the risk of the scored variables.
 
     A free variable in `problem.queries` (by default, one with a label) has the status `QUERY` (see `graph/gates.py`);
-    the status of others is `HIDDEN`.
+    any other free variable has the status `HIDDEN`.
 
     Args:
-        scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+        scored: Mask of the free variables whose beliefs have a loss, shape (n_variables,), bool; all have labels.
     """
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
@@ -55,7 +55,7 @@ class ExampleSplitter:
     batch_size: int
 
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Return the held-out variables, shape (n_variables,), bool, and True if they form whole components."""
+        """Return the mask of held-out variables, shape (n_variables,), and whether whole components are held out."""
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[_labelled_mask(problem)])
         whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
@@ -69,12 +69,12 @@ class ExampleSplitter:
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Return the risks of the batches of all problems, and that of the held-out variables (None without any).
+        """Return the risks of the training batches of all problems, and the risk of the held-out variables (or None).
 
         Args:
             problems: One or more versions of a problem that treat different labels as evidence; the first one is used
                 for the held-out variables.
-            held_out, whole: See `select_held_out`.
+            held_out, whole: The result of `select_held_out`.
 
         Raises:
             DataError: If no label remains to learn from.
@@ -125,7 +125,7 @@ def _query_mask(problem: Problem) -> np.ndarray:
 
 
 def _gate_statuses(problem: Problem) -> np.ndarray:
-    """Return the status of each variable, see `Gates.gate_features`."""
+    """Return the status of each variable in the form that `Gates.gate_features` requires."""
     unknown = problem.graph.cardinality + np.where(_query_mask(problem), QUERY, HIDDEN)
     return np.where(problem.roles == Role.FREE, unknown, problem.states)
 
@@ -135,14 +135,14 @@ def _labelled_mask(problem: Problem) -> np.ndarray:
 
 
 def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
-    """Return the problem with only the `kept` free variables, and with all evidence."""
+    """Return the problem with all evidence, and with only the free variables in the mask `kept`."""
     roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
     return replace(problem, roles=roles)
 
 
 @dataclass(frozen=True)
 class GatedBeliefsSpec(AbstractLikelihoodSpec):
-    """A specification of the distribution that is the product of the beliefs of the free variables.
+    """A specification of the likelihood under the product of the free variables' beliefs.
 
     Args:
         gates: Weights of the gates.
@@ -158,14 +158,14 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
         return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        # A likelihood needs the cross-entropy, even if training used another loss.
+        # The likelihood is computed from the cross-entropy, even if training minimised another loss.
         risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class BeliefLikelihood(AbstractLikelihood):
-    """The negative sum of the log beliefs of the observed states; for evaluation only, without a gradient."""
+    """The negative sum of the log beliefs in the labels. It is for evaluation only; the gradient is NaN."""
 
     graph: ReducedGraph
     states: np.ndarray

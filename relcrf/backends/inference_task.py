@@ -20,8 +20,8 @@ class InferenceTask:
     Args:
         graph: The graph of the free variables, with the active factors.
         weights: The weights of the graph, shape (layout.size,).
-        method: Constructs the inference method for the scopes of the graph or of a part of it.
-        observed_states: States of observed nodes, shape (n_nodes,), -1 for all others; None if no node is observed.
+        method: Constructor of the inference method for the scopes of the graph, or of a part of the graph.
+        observed_states: States of observed nodes, shape (n_nodes,); -1 for other nodes. None if no node is observed.
         is_mean_field: Whether the method is mean field; the messages from factors to nodes are then expected log
             potentials.
     """

@@ -10,11 +10,11 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 
 NAME_COLUMNS = ("template", "key", "feature", "pattern")
-"""Columns that name a weight; the key is empty if the template has no keys."""
+"""Columns that identify a weight; the key is empty if the template has no keys."""
 
 
 def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> Frame:
-    """Return some weights, one per row, with the columns `NAME_COLUMNS` and `weight`.
+    """Return a table with one row per weight and the columns `NAME_COLUMNS` and `weight`.
 
     Args:
         positions: Offsets of the weights in the layout, shape (n,); None selects all weights.
@@ -43,5 +43,5 @@ def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: i
 
 
 def largest_indices(values: np.ndarray, max_count: int) -> np.ndarray:
-    """Return the indices of the values of largest magnitude, descending; ties in the original order, NaN last."""
+    """Return the indices of the values of largest magnitude, descending; ties keep their order, and NaN is last."""
     return np.argsort(-np.abs(values), kind="stable")[:max_count]

@@ -37,13 +37,13 @@ def backend_class(name: str) -> type[AbstractBackend]:
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
     loaded: type[AbstractBackend] = plugins.load_entry(
-        entry, "E303", "backend", lambda found: _type_error(entry, found)
+        entry, "E303", "backend", lambda value: _type_error(entry, value)
     )
     return loaded
 
 
-def _type_error(entry: EntryPoint, found: object) -> str | None:
-    if isinstance(found, type) and issubclass(found, AbstractBackend):
+def _type_error(entry: EntryPoint, value: object) -> str | None:
+    if isinstance(value, type) and issubclass(value, AbstractBackend):
         return None
     return f"{entry.value} is not a subclass of relcrf.backends.base.AbstractBackend"
 

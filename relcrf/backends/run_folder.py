@@ -394,10 +394,10 @@ def _read_moments(path: Path, size: int) -> Moments | None:
     return Moments(*rows)
 
 
-def _histograms_to_json(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
+def _histograms_to_json(by_quantity: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
-        figure: {name: histogram.as_dict() for name, histogram in histograms.items()}
-        for figure, histograms in figures.items()
+        quantity: {phase: histogram.as_dict() for phase, histogram in by_phase.items()}
+        for quantity, by_phase in by_quantity.items()
     }
 
 
@@ -406,8 +406,8 @@ def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
     if not path.exists():
         return {}
     return {
-        figure: {name: Histogram.from_dict(plain) for name, plain in histograms.items()}
-        for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
+        quantity: {phase: Histogram.from_dict(plain) for phase, plain in by_phase.items()}
+        for quantity, by_phase in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 

@@ -149,7 +149,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             },
             pairs,
             histograms={
-                name: {when: found[name] for when, found in histograms.items()} for name in ("errors", "signals")
+                name: {phase: by_name[name] for phase, by_name in histograms.items()} for name in ("errors", "signals")
             },
         )
 
@@ -181,7 +181,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         self,
         suffix: str,
         model: LiteralLikelihood | ContrastiveDivergence,
-        induced: ContrastiveInduction,
+        induction: ContrastiveInduction,
         stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
         """Learn structure and weights in one stage, or in two with early stopping; stage names end with `suffix`."""
@@ -190,7 +190,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             model.trained_on(trained),
             PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
             lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
-            None if self.structure == "full" else induced,
+            None if self.structure == "full" else induction,
             iterations_per_round=self.iterations_per_round,
             patience=self.patience,
         )

@@ -39,13 +39,13 @@ MAX_ENUMERATED_STATES = 1 << 12
 class MeanField(AbstractInference):
     """Generalised mean field: a product distribution over blocks, by coordinate ascent on the evidence lower bound (ELBO).
 
-    `log_partition` is the ELBO. It is never larger than the exact value, and does not decrease in sequential sweeps. The residual
-    is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
+    `log_partition` is the ELBO. The ELBO is never larger than the exact value, and does not decrease in sequential sweeps. The
+    residual is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
 
     The ELBO is -inf if any rule (a cell with log potential -inf) has probability mass. The ascent therefore first minimises the
     mass of these cells, i.e. the expected number of violated rules, and uses the other log potentials to break ties. If mass
-    remains, the ascent searches for a possible joint state and restarts from it. If it finds none, the ELBO is -inf and the
-    verdict is `not converged`, with the expected number of violations as residual.
+    remains, the ascent searches for a possible joint state and restarts from this state. If the search fails, the ELBO is -inf
+    and the verdict is `not converged`, with the expected number of violations as residual.
 
     Args:
         blocks: Block of each node, integers, shape (n_nodes,); None makes each node a block. Blocks are updated in ascending
@@ -57,7 +57,7 @@ class MeanField(AbstractInference):
         max_iterations: Maximum number of sweeps per start, at least 1.
         restarts: Number of additional random starts; the result with the highest ELBO is returned.
         seed: Seed of the random starts.
-        observe: Observer of the sweeps.
+        observe: Callback that receives the current verdict after each sweep.
 
     Raises:
         ValueError: At the first call, if the cliques of a block are too large or the schedule is unknown.
@@ -188,7 +188,7 @@ class _MeanFieldAscent:
     """The state of one start of the ascent."""
 
     def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
-        """Initialise the ascent with flat distributions of the nodes."""
+        """Initialise the ascent; `nodes` contains the initial distributions of the nodes, concatenated."""
         self.method, self.potentials = method, potentials
         self.q = np.concatenate((nodes, np.empty(method._q_size - len(nodes))))
         kernel.initialise_parts(method.scopes.kernel_factors, method._parts, self.q)
@@ -201,7 +201,7 @@ class _MeanFieldAscent:
         """Sweep until convergence.
 
         Args:
-            hard: If True, each block moves to its best joint state: coordinate ascent on the score.
+            hard: Whether to set each block to its best joint state, which is coordinate ascent on the score.
         """
         method, parallel = self.method, self.method.schedule == "parallel" and not hard
 
@@ -234,7 +234,7 @@ class _MeanFieldAscent:
         self.verdict = verdict
 
     def _bound(self) -> tuple[float, float]:
-        """Return the ELBO without impossible cells, and the expected number of violated rules."""
+        """Return the ELBO without the terms of impossible cells, and the expected number of violated rules."""
         method, potentials = self.method, self.potentials
         tables = np.empty(int(method.scopes.table_start[-1]))
         energy, broken = kernel.compute_marginals(
@@ -289,7 +289,7 @@ class _JunctionTreeBlock:
     def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
         """Write the block's new distribution to `out`.
 
-        It is concentrated on a best state if `hard` is True or if every state violates a rule.
+        The distribution is concentrated on a best joint state if `hard` is True or if every joint state violates a rule.
         """
         method, potentials = ascent.method, ascent.potentials
         field, violation_field, _ = ascent.scratch
@@ -320,12 +320,12 @@ class _JunctionTreeBlock:
 
 
 def _group_offsets(group: np.ndarray, n_groups: int) -> np.ndarray:
-    """Return the offset of each group when members are sorted by group, shape (n_groups + 1,)."""
+    """Return the offset of each group in an array of members sorted by group, shape (n_groups + 1,)."""
     return offsets(np.bincount(group, minlength=n_groups))
 
 
 def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:
-    """Return each node's distribution from flat log potentials; uniform if all of its states are impossible."""
+    """Return each node's distribution from flat log potentials; a node without possible states has a uniform distribution."""
     top = np.maximum.reduceat(values, scopes.state_start[:-1])
     with np.errstate(invalid="ignore"):
         p = np.exp(values - np.repeat(top, scopes.cardinality))

@@ -43,7 +43,8 @@ class Problem:
         roles: A `Role` (free, clamped or absent) for each variable, shape (n_variables,), int8. The free variables are
             the targets in training and the variables of unknown state in prediction.
         states: State or label of each variable, shape (n_variables,), int32; -1 if unknown, as for latent variables.
-        candidates: The candidate factors that learning may add to the graph, in spaces (see `graph/candidates.py`).
+        candidates: Spaces of candidate factors (see `graph/candidates.py`). Learning may add these factors to the
+            graph.
         lazy_gates: The gates that open or close pairwise factors. If None, a gate depends only on the statuses of the
             two variables of its factor (see `graph/gates.py`).
         queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects the free
@@ -76,7 +77,7 @@ class Problem:
 
     @property
     def latent(self) -> np.ndarray:
-        """A mask of the free variables without a state, shape (n_variables,), bool."""
+        """A mask of the free variables of unknown state, shape (n_variables,), bool."""
         return np.asarray((self.roles == Role.FREE) & (self.states < 0))
 
     def initial_weights(self, seed: int) -> np.ndarray:
@@ -154,7 +155,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class SharedVector:
-    """A vector that is compared by a digest of its content, in memory or in a file that every worker can read.
+    """A vector in memory, or in a file that every worker can read; equality of vectors is determined by digests.
 
     Args:
         digest: Digest of the content; vectors with the same digest are equal.
@@ -272,7 +273,7 @@ class FitResult:
         vectors: Vectors by name: `weights`, and other vectors that the backend needs for inference. The shape is
             (layout.size,), with a layout that includes the chosen candidates; `gates` has the layout of
             `Problem.gates`.
-        stages: The name and the last optimiser state of each optimisation.
+        stages: The name and the final optimiser state of each stage; a stage is one optimisation.
         summary: Summary values by name, in the order in which they are displayed.
         chosen_candidates: The chosen candidates of each space, in the form that `Problem.with_candidates` accepts.
         histograms: Histograms by quantity, such as `errors`, and by phase of training, such as `at the end`.
@@ -401,8 +402,7 @@ class AbstractBackend(ABC):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
         """Return the specification of the likelihood under the distribution that `infer` uses.
 
-        For `vectors["weights"]`, the value is the negative log probability of the free variables given the clamped
-        ones.
+        For `vectors["weights"]`, the value is the negative log probability of the free given the clamped variables.
         """
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
@@ -472,7 +472,7 @@ def maximise_likelihood(
     """Run one stage of penalised maximum likelihood, from the monitor's restored state or, if it has none, `start()`.
 
     Args:
-        l2: L2 penalty strength for templates that do not specify a strength.
+        l2: L2 penalty strength for templates that specify no `l2`.
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
@@ -501,8 +501,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
 
     Args:
-        l2: Strength of the penalty `l2 / 2 * w^2` on each weight w of templates that do not specify a strength. The
-            penalty is added to the sum of the variables' losses, not to their mean.
+        l2: Strength of the penalty `l2 / 2 * w^2` on each weight w of the templates that specify no `l2`. The penalty
+            is added to the sum of the variables' losses, not to their mean.
         max_iterations: Maximum number of L-BFGS iterations in each optimisation.
         tolerance: L-BFGS has converged when the norm of the gradient is at most this fraction of the initial norm.
     """

@@ -121,8 +121,8 @@ class EssBackend(AbstractLikelihoodBackend):
             variable.
 
     Raises:
-        UsageError: If `objective` or `observed_edges` is unknown, a setting that must be positive is 0, or `pooling`
-            exceeds 1.
+        UsageError: If `objective` or `observed_edges` has an unknown value, a setting that must be positive is 0, or
+            `pooling` exceeds 1.
     """
 
     name: ClassVar[str] = "ess"

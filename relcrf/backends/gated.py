@@ -40,7 +40,7 @@ class TrainingStage:
         uses_evidence: Whether the gates depend on the evidence.
         early_stopping: Whether the risk of held-out variables may end the stage; False for a stage in which gates close
             for the first time.
-        refit: Whether the stage omits L1 and group L1, and fixes each weight that is 0 if its template has keys.
+        refit: Whether the stage omits L1 and group L1, and fixes the weights that are 0 in templates with keys.
     """
 
     name: str

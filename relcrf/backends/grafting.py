@@ -50,7 +50,8 @@ class GraftingBackend(AbstractWholeGraphBackend):
         alpha: For `best-choice`: 0 adds edges with at least the mean gradient of the reservoir, 1 only the best edge.
         reservoir_size: Maximum number of passing edges (the reservoir) per round; for `features`, number of weights.
         tests_per_round: Maximum number of edges tested per round, for `best-choice` and `first-hit`.
-        hub_fraction: Candidates of an end with more than this fraction of its possible edges are tested first; 0: none.
+        hub_fraction: An end with more than this fraction of its possible edges is a hub and is tested first. 0: no
+            hubs.
         score: Test statistic of an edge: `gradient` (exact) or `counts` (dependence of the labels of the two ends).
         l1: Penalty strength for candidates whose declaration specifies no `l1`. An edge with d weights adds `l1 sqrt(d)
             |weights|` to the loss, which is a sum over variables. 0 selects twice the gradient that an edge between
@@ -60,8 +61,8 @@ class GraftingBackend(AbstractWholeGraphBackend):
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of iterations in each stage.
         tolerance: Maximum violation of the optimality conditions, relative to the smallest `l1` of all candidates.
-        validation_fraction: Fraction of the labels that are held out for early stopping, which 0 disables. A further
-            stage then learns the weights from all labels.
+        validation_fraction: Fraction of the labels that are held out for early stopping. A further stage then learns
+            the weights from all labels. 0 disables early stopping.
         patience: Number of rounds without improvement on the held-out labels after which training stops.
         inference: Name of a method that computes marginals; see docs/explanation/inference.
         seed: Seed of the queue's order, of the choice of held-out labels, and of sampling methods.

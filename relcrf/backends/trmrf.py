@@ -1,6 +1,6 @@
 """TR-MRF: structure learning that chooses features from the candidates of a model while it learns the weights.
 
-A candidate is a conjunction of literals. The samples and *keys* of literals are described in `graph/candidates.py`.
+A candidate is a conjunction of literals. Literals have samples and *keys*; see `graph/candidates.py`.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014).
 """
@@ -53,13 +53,15 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` excludes these variables from
             training. `infer` with `cd` treats them as latent. `infer` with `pseudo` imputes their marginals given all
             labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
-        structure: Method of choosing candidates. `cfi`: contrastive feature induction; gradients are estimated from
-            samples in which a literal has a large error or signal (see `structure/induction.py`). `grafting`: the exact
-            gradients of all candidates are computed. `full`: all candidates are in the model from the start.
-        l1: L1 penalty on candidates whose declaration specifies no `l1`; the loss is a sum over variables.
-        l2: L2 penalty on the weights of templates that specify no `l2`; the loss is a sum over variables.
-        error_threshold: For `cfi`: errors of at most this magnitude are ignored.
-        signal_threshold: For `cfi`: signals of at most this magnitude are ignored.
+        structure: Method of choosing candidates. `cfi`: contrastive feature induction, which sums gradients only over
+            samples with a large error of one literal and a large signal of the other (see `structure/induction.py`).
+            `grafting`: the exact gradients of all candidates are computed. `full`: all candidates are in the model from
+            the start.
+        l1: L1 penalty on candidates whose declaration specifies no `l1`; it is added to the sum of the variables'
+            losses.
+        l2: L2 penalty on the weights of templates that specify no `l2`; it is added to the same sum.
+        error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
+        signal_threshold: For `cfi`: signals (truth values minus their mean) of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.

@@ -369,7 +369,7 @@ def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
 
 @dataclass(frozen=True)
 class AbstractBackend(ABC):
-    """A combination of structure, objective, optimiser and inference method; its fields are its settings."""
+    """A combination of structure, objective, optimiser and inference method. The fields of a backend are settings."""
 
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}

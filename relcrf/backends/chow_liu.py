@@ -1,4 +1,4 @@
-"""Chow-Liu trees: one structure, the same for every evidence assignment, by mutual information of the labels.
+"""Chow-Liu trees: one structure for every evidence assignment, selected by mutual information of the labels.
 
 Chow-Liu trees are the baseline for evidence-specific structures (ESS-CRF).
 """

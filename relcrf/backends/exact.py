@@ -44,7 +44,7 @@ class AbstractForestSpec(AbstractLikelihoodSpec):
 
     @abstractmethod
     def graph(self, problem: Problem) -> ReducedGraph:
-        """Return the graph of the free variables, whose edges form a forest."""
+        """Return the graph of the free variables; the edges form a forest."""
 
     def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
         graph = self.graph(problem)

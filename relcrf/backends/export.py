@@ -43,9 +43,9 @@ def render_learned_model(learned: LearnedModel) -> str:
     """Return the text of the model with templates for the chosen candidates instead of declarations of candidates.
 
     The weights of the candidates become initial weights of the templates. Comments contain the gain and the support of
-    a candidate (see `structure/gains.py`) if the backend reports them, and the strength (the norm of the weights) if
-    the candidate has several weights. The weights of the other templates are not exported. See `require_exportable` for
-    the supported models.
+    a candidate (see `structure/gains.py`) if the backend computes these scores, and the strength (the norm of the
+    weights) if the candidate has several weights. The weights of the other templates are not exported. See
+    `require_exportable` for the supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}

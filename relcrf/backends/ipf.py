@@ -114,7 +114,7 @@ class IpfBackend(AbstractWholeGraphBackend):
             if block.fixed:
                 continue
             if block.l1 or block.l2:
-                raise _penalty_error(f"template '{block.name}' has one")
+                raise _penalty_error(f"template '{block.name}' has a penalty")
             if not has_count_features(group):
                 reason = "multiplies its weights by numbers of the evidence"
                 raise _unsupported_template(block.name, reason, "encode the numbers as values of a domain in 'per'")

@@ -118,7 +118,7 @@ class LearnedModel:
         return vectors
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
-        """Return the number of keys without learned weights in a ground graph, by template; 0 is omitted."""
+        """Return the number of keys without learned weights in a ground graph, by template; zeros are omitted."""
         out = {}
         for old, new in zip(self.templates, grounding.templates, strict=True):
             if old.keys and new.keys:
@@ -150,9 +150,9 @@ def _transfer_weights(
     for source_block, block in blocks:
         old_template, new_template = old.templates[source_block], new.templates[block]
         if not new_template.bindings:
-            continue  # no binding in these data, so features and patterns may be unknown
+            continue  # the template has no binding in these data, so features and patterns may be unknown
         if not old_template.bindings and old_template.features != new_template.features:
-            continue  # no binding in training, so its features were unknown
+            continue  # the template had no binding in training, so features were unknown
         if old_template.patterns != new_template.patterns:
             unseen = [p for p in new_template.patterns if p not in old_template.patterns]
             message = f"template '{new_template.name}' has states that did not occur in training: {listing(unseen)}"

@@ -54,7 +54,7 @@ class TrainingProtocol:
 
 @dataclass(frozen=True)
 class TableDigest:
-    """The number of rows of a table and their order-independent hash, comparable within one version of DuckDB."""
+    """The number of rows of a table, and an order-independent hash of the rows that depends on DuckDB's version."""
 
     rows: int
     hash: str

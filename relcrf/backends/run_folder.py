@@ -319,7 +319,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _checked_path(folder: Path, name: str) -> Iterator[Path]:
-    """Yield the path of a file of a run folder; a read error in the context is raised as damage to this file.
+    """Yield the path of a file in a run folder; a read error in the context is raised as DataError for this file.
 
     Raises:
         DataError: If the file is damaged, or `contained_path` rejects it.

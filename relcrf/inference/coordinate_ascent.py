@@ -12,7 +12,7 @@ from relcrf.kernels import factors as kernel
 from relcrf.kernels.factors import Factors
 
 MAX_SWEEPS = 100
-"""Maximum number of sweeps of an ascent; it usually converges much earlier."""
+"""Maximum number of sweeps of an ascent; an ascent usually converges much earlier."""
 
 MAX_LOG_ODDS = 3.0
 """Maximum log odds in the distribution of a random initial state, about 95 to 5; this limit makes initial states diverse."""

@@ -105,7 +105,7 @@ class DualDecomposition(AbstractInference):
 
 
 def _breadth_first(scopes: Scopes) -> np.ndarray:
-    """Return the nodes in breadth-first order over their factors, shape (n_nodes,)."""
+    """Return the nodes in breadth-first order of the graph of nodes and factors, shape (n_nodes,)."""
     factors, n = scopes.kernel_factors, scopes.n_nodes
     roots = np.unique(label_scope_components(scopes))
     # Vertices: nodes, factors, and a super-root adjacent to the lowest node of each component.

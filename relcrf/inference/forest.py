@@ -246,7 +246,7 @@ class ForestSweep:
         return total
 
     def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
-        """Return the maximum score and the states that attain it, by position, shape (n,), int32."""
+        """Return the maximum score and a joint state with this score, indexed by position, shape (n,), int32."""
         plan, cut_scratch, first = self._plan, self._cut_scratch, self._first_cut
         self._shared_tables = _SharedTableState(tables.shared_tables(), len(self._lane_scratch))
         states = np.empty(plan.n, dtype=np.int32)
@@ -286,7 +286,7 @@ class ForestSweep:
         return score, states
 
     def _run_blocks(self, blocks: tuple[Block, ...], work: Callable[[Block, int], float]) -> float:
-        """Process all blocks on as many threads as Numba uses; return the sum of their results, added in block order."""
+        """Process all blocks on as many threads as Numba uses; return the sum of the blocks' results, added in block order."""
         bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
         lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
 
@@ -357,7 +357,7 @@ class ForestSweep:
     def _downward_pass(
         self, block: Block, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool, lane: int
     ) -> None:
-        """Pass messages downward in a block; compute marginals in place, but add those of shared tables to sums."""
+        """Pass messages downward in a block and compute marginals in place; edge marginals of shared tables are summed."""
         is_shared = self._shared_tables.tables is not None
         out = self._shared_tables.sums[lane] if is_shared else edges
         arguments = (*self._kernel_arguments(block, block[1], first), edges, scratch.belief, scratch.message, out)

@@ -43,7 +43,7 @@ class SampledMarginals(Marginals):
     effective_sample_size: np.ndarray
 
     def summary(self) -> dict[str, float]:
-        """Return the worst value and the median over the nodes of each diagnostic."""
+        """Return, for each diagnostic, the worst value and the median over the nodes."""
         if not len(self.r_hat):
             return {}
         return {
@@ -127,7 +127,7 @@ class Gibbs(AbstractInference):
     def map_states(self, potentials: Potentials) -> MapStates:
         """Return the best joint state that coordinate ascent reaches from the states of the chains after warm-up batches.
 
-        The verdict is `converged` if the chains agree on the best score; the residual is the range of their best scores.
+        The verdict is `converged` if the chains agree on the best score; the residual is the range of the chains' best scores.
         """
         run = _ChainRun(self, potentials, 0)
         verdict = run.run()

@@ -17,7 +17,7 @@ def iterate(
     consistent; use fewer rounds per step for large graphs.
 
     Args:
-        step: Function that runs some rounds and returns the residual of the last round, which is nan or inf after divergence.
+        step: Function that runs a given number of rounds and returns the last residual, which is nan or inf after divergence.
         tolerance: Residual at which the method has converged.
         max_iterations: Maximum number of rounds.
         observe: Callback that receives a verdict after each step.

@@ -1,4 +1,4 @@
-"""Mean field: approximation by a product of independent nodes, or of independent blocks (generalised mean field).
+"""Mean field: approximation by a product of independent nodes, or of independent blocks of nodes (generalised mean field).
 
 Source: Jordan, Ghahramani, Jaakkola & Saul (1999); Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3, for blocks.
 The log probability of a block's joint state is, up to a constant, the expected log potential of the block's factors under the
@@ -49,8 +49,8 @@ class MeanField(AbstractInference):
 
     Args:
         blocks: Block of each node, integers, shape (n_nodes,); None makes each node a block. Blocks are updated in ascending
-            order. Inference within a block is exact; it uses enumeration for up to `MAX_ENUMERATED_STATES` joint states, and
-            a junction tree for more.
+            order. Inference within a block is exact: by enumeration for up to `MAX_ENUMERATED_STATES` joint states, and by a
+            junction tree for more.
         schedule: `sequential` updates each block given the latest distributions of the other blocks; `parallel` updates all
             blocks given the distributions of the previous sweep.
         tolerance: Change of a probability at which the ascent has converged.
@@ -132,7 +132,7 @@ class MeanField(AbstractInference):
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
         slot = np.argsort(part_of, kind="stable")
         slot_start = _group_offsets(part_of, len(factor))
-        # Lay out the tables of the parts like those of factors.
+        # The tables of parts have the same layout as factor tables.
         tables = Scopes(scopes.cardinality, slot_start, scopes.node[slot])
         first_node = scopes.node[slot[slot_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
@@ -185,7 +185,7 @@ class MeanField(AbstractInference):
 
 
 class _MeanFieldAscent:
-    """The state of one start of the ascent."""
+    """The state of the ascent from one start."""
 
     def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
         """Initialise the ascent; `nodes` contains the initial distributions of the nodes, concatenated."""

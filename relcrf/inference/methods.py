@@ -1,4 +1,4 @@
-"""Inference methods by name, and their settings."""
+"""Inference methods by name, and the settings of the methods."""
 
 from __future__ import annotations
 

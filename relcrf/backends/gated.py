@@ -179,14 +179,14 @@ class GatedBackend(AbstractBackend):
         rng = np.random.default_rng(self.seed)
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
-        held_out, whole = examples.select_held_out(problem, rng)
+        held_out, by_component = examples.select_held_out(problem, rng)
         # Held-out components are in no batch, so their labels may also be evidence; held-out variables may not.
-        eligible = np.ones_like(held_out) if whole else ~held_out
+        eligible = np.ones_like(held_out) if by_component else ~held_out
         problems = [
             self._draw_evidence(problem, eligible, rng)
             for _ in range(self.evidence_draws if self.evidence_fraction else 1)
         ]
-        risks, held_out_risk = examples.split_risks(problems, held_out, whole, rng)
+        risks, held_out_risk = examples.split_risks(problems, held_out, by_component, rng)
         stages: list[tuple[str, OptimiserState]] = []
         if warm_start is None:
             pretrained = self._pretrain(problem, held_out, start, monitor)

@@ -58,37 +58,39 @@ class ExampleSplitter:
         """Return the mask of held-out variables, shape (n_variables,), and whether whole components are held out."""
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[_labelled_mask(problem)])
-        whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
+        by_component = len(labelled_components) >= MIN_WHOLE_COMPONENTS
         if self.held_out_fraction * _labelled_mask(problem).sum() < MIN_HELD_OUT_LABELS:
-            return np.zeros(len(component), dtype=bool), whole
-        if whole:
+            return np.zeros(len(component), dtype=bool), by_component
+        if by_component:
             chosen = labelled_components[rng.random(len(labelled_components)) < self.held_out_fraction]
-            return np.isin(component, chosen), whole
-        return rng.random(len(component)) < self.held_out_fraction, whole
+            return np.isin(component, chosen), by_component
+        return rng.random(len(component)) < self.held_out_fraction, by_component
 
     def split_risks(
-        self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
+        self, problems: Sequence[Problem], held_out: np.ndarray, by_component: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
         """Return the risks of the training batches of all problems, and the risk of the held-out variables (or None).
 
         Args:
-            problems: One or more versions of a problem that treat different labels as evidence; the first one is used
-                for the held-out variables.
-            held_out, whole: The result of `select_held_out`.
+            problems: Versions of a problem with different labels as evidence; the first version yields the held-out
+                risk.
+            held_out, by_component: The result of `select_held_out`.
 
         Raises:
             DataError: If no label remains to learn from.
         """
-        risks = [risk for problem in problems for risk in self._batches(problem, held_out, whole, rng)]
+        risks = [risk for problem in problems for risk in self._batches(problem, held_out, by_component, rng)]
         if not risks:
             message = f"none of the {int(_labelled_mask(problems[0]).sum())} labels remain for training"
             hint = "label more entities, or lower evidence_fraction or validation_fraction"
             raise DataError(Diagnostic("E226", message, hint=hint))
         scored = _labelled_mask(problems[0]) & held_out
-        validation = _restrict(problems[0], held_out) if whole else problems[0]
+        validation = _restrict(problems[0], held_out) if by_component else problems[0]
         return risks, self._risk(validation, scored) if scored.any() else None
 
-    def _batches(self, problem: Problem, held_out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
+    def _batches(
+        self, problem: Problem, held_out: np.ndarray, by_component: bool, rng: np.random.Generator
+    ) -> list[Risk]:
         labelled = _labelled_mask(problem)
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[labelled])
@@ -100,7 +102,7 @@ class ExampleSplitter:
             in_batch = batch[component] == number
             scored = labelled & in_batch & ~held_out
             if scored.any():
-                kept = in_batch & ~held_out if whole else in_batch
+                kept = in_batch & ~held_out if by_component else in_batch
                 risks.append(self._risk(problem if kept.all() else _restrict(problem, kept), scored))
         return risks
 

@@ -40,7 +40,7 @@ class LearnedModel:
         backend, settings: Name and settings of the backend.
         vectors: Weight vectors by name, of shape (layout.size,). The vector `gates` has the layout of the gates.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
-        vocabulary: The values of the open domains, in the order of their codes.
+        vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
         summary: Summary values of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
             weights.

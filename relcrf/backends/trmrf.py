@@ -44,7 +44,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     gradient exceeds the penalty, the optimiser runs to convergence. A candidate whose final weight is 0 is removed.
 
     Args:
-        objective: `pseudo`: pseudo-likelihood. `cd`: contrastive divergence with mean field, which supports latent
+        objective: `pseudo`: pseudo-likelihood. `cd`: contrastive divergence with mean field; only `cd` supports latent
             attributes.
         cd_steps: For `cd`: number of mean-field updates of each variable; the first update starts from the labels.
         update: For `cd`: order of the mean-field updates. `blocks` updates the variables of one key after another.
@@ -55,11 +55,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
         structure: Method of choosing candidates. `cfi`: contrastive feature induction, which sums gradients only over
             samples with a large error of one literal and a large signal of the other (see `structure/induction.py`).
-            `grafting`: the exact gradients of all candidates are computed. `full`: all candidates are in the model from
-            the start.
-        l1: L1 penalty on candidates whose declaration specifies no `l1`; it is added to the sum of the variables'
-            losses.
-        l2: L2 penalty on the weights of templates that specify no `l2`; it is added to the same sum.
+            `grafting`: exact gradients of all candidates. `full`: all candidates are in the model from the start.
+        l1: L1 penalty on candidates whose declaration specifies no `l1`, added to the sum of the variables' losses.
+        l2: L2 penalty on the weights of templates that specify no `l2`, added to the same sum.
         error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
         signal_threshold: For `cfi`: signals (truth values minus their mean) of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.

@@ -26,11 +26,11 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
         rows = np.flatnonzero(owner == block)
         start, n_patterns = learned.layout.starts[block], learned.layout.blocks[block].n_patterns
         feature, pattern = np.divmod(positions[rows] - start, n_patterns)
-        distinct, number = np.unique(feature, return_inverse=True)
+        distinct, inverse = np.unique(feature, return_inverse=True)
         named = [info.feature_name(index) for index in distinct.tolist()]
         columns["template"][rows] = info.name
-        columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[number]
-        columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[number]
+        columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[inverse]
+        columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[inverse]
         columns["pattern"][rows] = np.array(info.patterns, dtype=object)[pattern]
     return Frame({**columns, "weight": np.asarray(learned.vectors["weights"], dtype=np.float64)[positions]})
 

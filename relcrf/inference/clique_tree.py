@@ -110,7 +110,7 @@ def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
     """Return the distinct pairs of nodes that share a factor, the lower node first, shape (n_pairs, 2), int32.
 
     Args:
-        is_included: Mask of the slots of `scopes.node` to consider, bool.
+        is_included: Mask of the entries of `scopes.node` that are considered, bool.
     """
     node = scopes.node[is_included]
     arity = np.bincount(scopes.factor[is_included], minlength=scopes.n_factors).astype(np.int64)
@@ -165,7 +165,7 @@ def _assemble(
     clique_node: np.ndarray,
     n_shared: np.ndarray,
     parent: np.ndarray,
-    own: np.ndarray,
+    owner: np.ndarray,
 ) -> CliqueForest:
     """Return maximal cliques with table layouts and assigned factors; see `elimination.maximal_cliques` for the arguments."""
     sizes = np.diff(clique_start)
@@ -173,12 +173,12 @@ def _assemble(
     cardinality = scopes.cardinality[clique_node].astype(np.int64)
     n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
     n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    # A factor is assigned to the first clique that owns a node of the factor. Nodes with one state are ignored, unless all
-    # nodes of the factor have one state.
-    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
-    home = np.minimum.reduceat(slot_clique, scopes.start[:-1])
-    home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
-    factor = np.argsort(home, kind="stable")
-    factor_start = np.searchsorted(home[factor], np.arange(len(parent) + 1))
+    # A factor is assigned to the first clique of which a node of the factor is an own node. Nodes with one state are ignored,
+    # unless all nodes of the factor have one state.
+    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, owner[scopes.node], len(parent))
+    assigned = np.minimum.reduceat(slot_clique, scopes.start[:-1])
+    assigned = np.where(assigned == len(parent), owner[scopes.node[scopes.start[:-1]]], assigned)
+    factor = np.argsort(assigned, kind="stable")
+    factor_start = np.searchsorted(assigned[factor], np.arange(len(parent) + 1))
     tables = n_rows, n_columns, offsets(n_rows * n_columns), offsets(n_rows)
     return CliqueForest(clique_start, clique_node, n_shared, *tables, parent, factor_start, factor)

@@ -92,7 +92,7 @@ class DualDecomposition(AbstractInference):
 
     @cached_property
     def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the node order, two masks of slots (factors with a later node, with an earlier node), and message offsets."""
+        """Return the node order, two masks of `scopes.node` (factor has a later node; an earlier node), and message offsets."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)

@@ -163,12 +163,12 @@ class ForestSweep:
         self._forest = plan.forest
         cut = (*plan.subtrees, *plan.spines)
         self._first_cut = cut[0][0] if cut else plan.n
-        sized = plan.forest.state_start, plan.forest.message_start, plan.forest.cell
-        most = [max((int(start[hi] - start[lo]) for lo, hi in (*plan.whole_trees, *cut)), default=0) for start in sized]
+        starts = plan.forest.state_start, plan.forest.message_start, plan.forest.cell
+        maxima = [max((int(s[hi] - s[lo]) for lo, hi in (*plan.whole_trees, *cut)), default=0) for s in starts]
         self._lane_scratch = [
-            _ForestScratch(*most) for _ in range(LANES if len(plan.whole_trees) + len(cut) >= LANES else 1)
+            _ForestScratch(*maxima) for _ in range(LANES if len(plan.whole_trees) + len(cut) >= LANES else 1)
         ]
-        n_states, n_messages = (int(start[-1] - start[self._first_cut]) for start in sized[:2])
+        n_states, n_messages = (int(start[-1] - start[self._first_cut]) for start in starts[:2])
         self._cut_scratch = _ForestScratch(n_states, n_messages, 0)
         self._shared_tables = _SharedTableState(None, LANES)
 

@@ -59,7 +59,7 @@ def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> No
     """Build the node sets of a cover.
 
     The probabilities of a node are recorded only at the last position of the node. The probabilities of a factor are recorded
-    only at one entry of the factor, preferably in a set in which the factor joins two nodes.
+    only at one entry of the factor (see `NodeSets`), preferably in a set in which the factor joins two nodes.
     """
     node, parent, entry_start, slot, parent_slot = arrays
     counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)

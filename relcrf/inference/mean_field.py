@@ -89,7 +89,7 @@ class MeanField(AbstractInference):
         return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
 
     def _best_ascent(self, potentials: Potentials) -> _MeanFieldAscent:
-        """Run all starts and return the one with the fewest expected violations; ties are broken by the highest ELBO."""
+        """Return the ascent with the fewest expected violations among all starts; ties are broken by the highest ELBO."""
         if self.schedule not in ("sequential", "parallel"):
             raise ValueError(f"unknown schedule '{self.schedule}'; use sequential or parallel")
         rng = np.random.default_rng(self.seed)

@@ -170,7 +170,7 @@ class EssBackend(AbstractLikelihoodBackend):
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         margin = self.objective == "margin"
         if margin and problem.latent.any():
-            message = "the margin objective cannot learn latent attributes: it needs every target's state"
+            message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         pairs = problem.total_likelihood(PairLikelihoodSpec(self.name))
         nodes, edges = pairs.sizes()

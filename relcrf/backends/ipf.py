@@ -107,7 +107,7 @@ class IpfBackend(AbstractWholeGraphBackend):
                 not counts, or overlapping patterns.
         """
         self._require_unsharded(problem, "raise --memory and omit --workers, or use --backend ess")
-        reason = "it matches counts of observed states"
+        reason = "proportional fitting matches counts of observed states"
         self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
             block = problem.graph.layout.blocks[group.block]

@@ -95,8 +95,8 @@ class LearnedModel:
         """Return the weight vectors in the layout of another ground graph; weights of keys unseen in training are 0.
 
         Raises:
-            DataError: If a predicted attribute has values that did not occur in training, or a vector has another
-                length.
+            DataError: If a predicted attribute has values that did not occur in training, or a feature vector
+                has another length than in training.
         """
         layout = grounding.graph.layout
         # Fixed weights have the values that the model declares, even for unseen keys.
@@ -167,7 +167,7 @@ def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray
     """Return the row indices of the common features in the old and in the new weight matrix."""
     old_width, new_width = len(old.features), len(new.features)
     if old.features != (new.features[:old_width] if new.is_extensible else new.features):
-        message = f"template '{new.name}' has {new_width} features here but had {old_width} in training"
+        message = f"template '{new.name}' has {new_width} features in these data but had {old_width} in training"
         raise DataError(Diagnostic("E224", message, hint="use vectors of the same length in all data of a model"))
     offsets = np.arange(old_width)
     if old.keys is None or new.keys is None:

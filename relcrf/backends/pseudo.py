@@ -62,7 +62,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         self._require_one_of("inference", MARGINAL_METHODS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        self._require_labels(problem, "it needs every neighbour's state", "use --backend ess")
+        self._require_labels(problem, "pseudo-likelihood needs every neighbour's state", "use --backend ess")
         return self.fit_weights(
             problem.total_likelihood(PseudoLikelihoodSpec()), problem.graph.layout.initial, monitor, "variables"
         )

@@ -281,7 +281,7 @@ def _require_unchanged(folder: Path) -> None:
     for name, expected in manifest_hashes(folder).items():
         with _checked_path(folder, name):
             if file_hashes(folder, [name])[name] != expected:
-                raise ValueError("its content does not match the manifest")
+                raise ValueError("the content of the file does not match the manifest")
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
@@ -344,7 +344,7 @@ def contained_path(folder: Path, name: str) -> Path:
         message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
-        raise damaged_file_error(path, ValueError("it is not a file"))
+        raise damaged_file_error(path, ValueError("the path is not a regular file"))
     return path
 
 

@@ -24,7 +24,7 @@ def shard_if_large(
     executor: AbstractExecutor | None = None,
     n_vectors: int = memory.INFERENCE_VECTORS,
 ) -> Iterator[ShardedProblem | None]:
-    """Yield a problem in shards, which exist during the context, or None for a small problem without an executor.
+    """Yield the sharded problem, or None for a small problem without an executor; the context deletes the shards.
 
     Args:
         store: The dataset's store; it defines the memory limit and creates the folder for the shards. None disables

@@ -402,7 +402,7 @@ class AbstractBackend(ABC):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
         """Return the specification of the likelihood under the distribution that `infer` uses.
 
-        For `vectors["weights"]`, the value is the negative log probability of the free given the clamped variables.
+        For `vectors["weights"]`, the value is the negative log probability of the free variables given the evidence.
         """
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
@@ -469,7 +469,7 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> OptimiserState:
-    """Run one stage of penalised maximum likelihood, from the monitor's restored state or, if it has none, `start()`.
+    """Run one stage of penalised maximum likelihood from the state that the monitor restores, or else from `start()`.
 
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.

@@ -31,7 +31,7 @@ def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, bac
     any other free variable has the status `HIDDEN`.
 
     Args:
-        scored: Mask of the free variables whose beliefs have a loss, shape (n_variables,), bool; all have labels.
+        scored: Mask of the labelled free variables whose beliefs have a loss, shape (n_variables,), bool.
     """
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))

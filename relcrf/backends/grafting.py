@@ -50,7 +50,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         alpha: For `best-choice`: 0 adds edges with at least the mean gradient of the reservoir, 1 only the best edge.
         reservoir_size: Maximum number of passing edges (the reservoir) per round; for `features`, number of weights.
         tests_per_round: Maximum number of edges tested per round, for `best-choice` and `first-hit`.
-        hub_fraction: An end with more than this fraction of its possible edges is a hub and is tested first; 0: none.
+        hub_fraction: An end with more than this fraction of its possible edges is a hub, tested first. 0 disables hubs.
         score: Test statistic of an edge: `gradient` (exact) or `counts` (dependence of the labels of the two ends).
         l1: Penalty strength for candidates whose declaration specifies no `l1`. An edge with d weights adds `l1 sqrt(d)
             |weights|` to the loss, which is a sum over variables. 0 selects twice the gradient that an edge between

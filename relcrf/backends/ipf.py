@@ -23,9 +23,9 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Unpenalised maximum likelihood for tables of weights; the evidence selects tables but does not scale weights.
+    """Unpenalised maximum likelihood; the evidence may select the weights of a factor, but not multiply weights.
 
-    The method is described in `learning/proportional_fitting.py`.
+    The method and the tables are described in `learning/proportional_fitting.py`.
 
     Args:
         l2: Must be 0; proportional fitting has no penalty.

@@ -45,7 +45,7 @@ def training_problem(
 def query_problem(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
-    """Return the grounding with the chosen candidates, the weight vectors for the grounding, and the problem.
+    """Return the grounding with chosen candidates, the weight vectors for the grounding, and the inference problem.
 
     Args:
         hidden: Mask of the variables whose labels are ignored, shape (n_variables,), bool.

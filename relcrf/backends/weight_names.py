@@ -36,7 +36,7 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
 
 
 def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: int) -> np.ndarray:
-    """Return the offsets of the largest weights of some blocks of the layout, in descending order of magnitude."""
+    """Return the offsets of the weights of largest magnitude in some blocks of the layout, in descending order."""
     starts = learned.layout.starts
     offsets = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
     return np.asarray(offsets[largest_indices(learned.vectors["weights"][offsets], max_count)])

@@ -21,7 +21,7 @@ from relcrf.kernels import gibbs as kernel
 from relcrf.kernels.forest_sampling import NodeSets
 
 N_BATCHES = 20
-"""Number of recorded batches per chain. Diagnostics are computed from batch means; Ctrl-C is handled after each batch."""
+"""Number of recorded batches per chain. The effective sample size uses batch means; Ctrl-C is handled after each batch."""
 
 WARM_UP_BATCHES = N_BATCHES // 5
 """Number of warm-up batches per chain, which are discarded."""

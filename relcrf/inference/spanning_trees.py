@@ -29,7 +29,7 @@ class SpanningTrees:
 
     @classmethod
     def sample(cls, scopes: Scopes, seed: int) -> SpanningTrees:
-        """Sample forests until each pair is in a forest; each forest prefers the pairs that the fewest earlier forests contain.
+        """Sample forests until each pair is in a forest; each forest prefers the least used pairs and breaks ties at random.
 
         Raises:
             UnsupportedGraphError: A ValueError, if a factor has more than two nodes.

@@ -111,11 +111,7 @@ class ExampleSplitter:
 
 
 def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
-    """Return the problem without the factors whose gate probability is below the threshold.
-
-    Args:
-        gates: Weights of the gates.
-    """
+    """Return the problem without factors whose gate probability, for gate weights `gates`, is below the threshold."""
     graph, open_gates = problem.gates.drop_closed_factors(
         problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
     )

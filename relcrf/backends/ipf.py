@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: maximum likelihood by matching the expected counts of one table after another."""
+"""Iterative proportional fitting: maximum likelihood by matching expected to observed counts, table by table."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class GatedBackend(AbstractBackend):
                 omitted. A gate weight that all keys share is reduced to its usual initial value if it is larger.
         """
         self._require_unsharded(problem)
-        # Call this before `with_unlabelled`: only latent attributes need random weights, to distinguish their states.
+        # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()

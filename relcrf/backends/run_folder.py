@@ -340,7 +340,8 @@ def contained_path(folder: Path, name: str) -> Path:
     """
     path = folder / name
     real = os.path.realpath(path)
-    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # links that form a cycle
+    # `realpath` returns a link only if links form a cycle.
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):
         message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():

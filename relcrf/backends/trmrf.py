@@ -105,7 +105,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        # Call this before `with_unlabelled`: only latent attributes need random weights, to distinguish their states.
+        # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.with_unlabelled()

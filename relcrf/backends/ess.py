@@ -97,7 +97,7 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
-    """Evidence-specific structures, selected by conditional mutual information, with exact learning of their weights.
+    """Evidence-specific structures, selected by conditional mutual information, with exact learning of the weights.
 
     Training has three steps: learn structure weights u from pairs of variables, select edges by their conditional
     mutual information under u, and learn the weights w on these edges by exact likelihood. In prediction, edges are

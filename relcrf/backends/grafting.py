@@ -1,7 +1,6 @@
 """Edge grafting: structure learning that adds candidate edges to the model while it learns their tables of weights.
 
 An edge joins two *ends*, the keys of two literals, in each sample with both keys (see `graph/candidates.py`).
-
 Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018), for
 edge grafting with on-demand statistics, best choice with a search history and a reservoir, and first hit.
 """
@@ -40,8 +39,8 @@ class GraftingBackend(AbstractWholeGraphBackend):
 
     Training first learns the weights of the templates. Each of the following rounds tests edges, adds edges that pass
     the test, and runs a few iterations of the optimiser. An edge passes if its gradient exceeds the penalty. If no edge
-    passes, the optimiser runs to convergence and exact gradients of all edges are tested; training ends if no edge
-    passes. Edges whose weights are all 0 are removed at the end.
+    passes, the optimiser runs to convergence and exact gradients of all edges are tested; if no edge passes this test,
+    training ends. Edges whose weights are all 0 are removed at the end.
 
     Args:
         activation: Rule that selects the edges to add. `edges`: the best of all edges. `best-choice`: the best of the
@@ -50,7 +49,8 @@ class GraftingBackend(AbstractWholeGraphBackend):
         alpha: For `best-choice`: 0 adds edges with at least the mean gradient of the reservoir, 1 only the best edge.
         reservoir_size: Maximum number of passing edges (the reservoir) per round; for `features`, number of weights.
         tests_per_round: Maximum number of edges tested per round, for `best-choice` and `first-hit`.
-        hub_fraction: An end with more than this fraction of its possible edges is a hub, tested first. 0 disables hubs.
+        hub_fraction: An end with more than this fraction of its possible edges is a hub; the candidate edges of hubs
+            are tested first. 0 disables hubs.
         score: Test statistic of an edge: `gradient` (exact) or `counts` (dependence of the labels of the two ends).
         l1: Penalty strength for candidates whose declaration specifies no `l1`. An edge with d weights adds `l1 sqrt(d)
             |weights|` to the loss, which is a sum over variables. 0 selects twice the gradient that an edge between

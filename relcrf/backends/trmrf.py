@@ -59,8 +59,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         l1: L1 penalty on candidates whose declaration specifies no `l1`, added to the sum of the variables' losses.
         l2: L2 penalty on the weights of templates that specify no `l2`, added to the same sum.
         error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
-        signal_threshold: For `cfi`: signals (truth values minus mean truth values) of at most this magnitude are
-            ignored.
+        signal_threshold: For `cfi`: signals (truth values minus the mean) of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.

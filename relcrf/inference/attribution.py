@@ -7,9 +7,9 @@ Factors that also contain other nodes contribute `sum g[s] message[s]`, with the
     message[s] = log sum over t of q(t) exp(potential[s, t])
 
 where t is a joint state of the other nodes, and q is the marginal of the other nodes in the graph without this node, computed
-by a separate inference. If the factors form a forest, these are the messages of belief propagation, and the contributions sum
-exactly to the attributed quantity. In other graphs, neighbours of the node also interact with each other, which causes a
-residual. In mean field, a message is the expectation of the log potentials under the final marginals of the other nodes.
+by a separate inference. If the factors form a forest, the messages are those of belief propagation, and the contributions sum
+exactly to the attributed quantity. In other graphs, the other nodes also depend on each other; the residual is the interaction
+of these nodes. In mean field, a message is the expectation of the log potentials under the final marginals of the other nodes.
 
 The joint message of several factors is divided among the factors and features by Aumann-Shapley values (1974): the marginal
 contribution of each feature is integrated along the straight path from zero to the actual potentials. In the same way, a
@@ -37,9 +37,10 @@ class FactorMessage:
     """The joint message of several factors over the same nodes to one of these nodes.
 
     Args:
-        potential: Log potentials by state of the node and joint state of the other nodes, shape (n_states, n_others).
+        potential: Log potentials of states and joint states of the other nodes, shape (n_states, n_others); one column if
+            unary.
         beliefs: Joint distribution of the other nodes, shape (n_others,).
-        is_expected: If True, the message is the mean of the log potentials (mean field); otherwise the log of the mean potential.
+        is_expected: Whether the message is the mean log potential (mean field) instead of the log of the mean potential.
     """
 
     potential: np.ndarray

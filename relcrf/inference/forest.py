@@ -152,8 +152,8 @@ class ForestSweep:
     """Upward and downward passes over a forest.
 
     Both passes over a block of whole trees run consecutively, in the buffers of a lane. Cut trees have separate buffers and
-    need three stages: upward over the subtrees, upward and downward over the spines, and downward over the subtrees. Calls
-    share the buffers, so an object is not thread-safe.
+    three stages: upward over the subtrees, upward and downward over the spines, and downward over the subtrees. All calls of
+    one object share the buffers; they must not be concurrent.
     """
 
     def __init__(self, plan: ForestPlan) -> None:

@@ -414,7 +414,7 @@ class AbstractBackend(ABC):
         message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
             Diagnostic(
-                "E368", message, hint="implement it to explain predictions; see docs/how-to/extending/backend.md"
+                "E368", message, hint="implement this method for explanations; see docs/how-to/extending/backend.md"
             )
         )
 

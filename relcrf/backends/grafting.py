@@ -143,7 +143,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
                 raise UsageError(Diagnostic("E397", message, hint=hint))
             if space.l1 == 0.0:
                 message = f"candidates '{space.name}' have no L1 penalty, so every candidate would be added"
-                hint = "set their 'l1' above 0, or declare them as a template"
+                hint = "set 'l1' of the candidates above 0, or declare a template instead"
                 raise UsageError(Diagnostic("E399", message, hint=hint))
             spaces.append(space.restrict_to_variables(problem.roles == Role.FREE))
         return tuple(spaces)

@@ -89,10 +89,10 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
             raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if foreign := _foreign_files(whole):
         message = f"'{folder}' contains files that training did not write: {listing(foreign)}"
-        raise UsageError(Diagnostic("E331", message, hint="move them, or choose another --out"))
+        raise UsageError(Diagnostic("E331", message, hint="move these files, or choose another --out"))
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
-        message = f"'{partial}' has the name of an unfinished run but is not one; it is not replaced"
-        raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
+        message = f"'{partial}' has the name of an unfinished run but does not contain one"
+        raise UsageError(Diagnostic("E331", message, hint="rename this folder, or choose another --out"))
     if partial.is_dir():
         with _lock_partial(partial):
             pass  # only check that no other process trains there
@@ -100,7 +100,7 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
         hint = "omit --resume to start a new run"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
-        hint = "continue it with --resume, or start over with --force"
+        hint = "resume the run with --resume, or start over with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
@@ -138,7 +138,8 @@ def _lock_partial(partial: Path) -> Iterator[None]:
             yield
     except Timeout:
         message = f"another process is training in '{partial}'"
-        raise UsageError(Diagnostic("E407", message, hint="wait until it ends, or choose another --out")) from None
+        hint = "wait until that process ends, or choose another --out"
+        raise UsageError(Diagnostic("E407", message, hint=hint)) from None
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
@@ -230,7 +231,7 @@ def load(folder: Path) -> LearnedModel:
             message = (
                 f"the run folder '{folder}' has format {version}; this version of relcrf reads format {FORMAT_VERSION}"
             )
-            raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
+            raise DataError(Diagnostic("E335", message, hint="use the relcrf version of the folder, or train again"))
         _require_unchanged(folder)
         backend = from_json_value(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])

@@ -120,5 +120,5 @@ class _CheckedInference(AbstractInference):
             raise self._usage_error(error) from None
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
-        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' here: {error}"
+        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' for this graph: {error}"
         return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

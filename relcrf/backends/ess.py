@@ -197,7 +197,7 @@ class EssBackend(AbstractLikelihoodBackend):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
         for setting, vector in (("min_fraction", "selected_fraction"), ("pooling", "label_information")):
             if getattr(self, setting) and vector not in vectors:
-                message = f"setting '{setting}' of backend '{self.name}' cannot be added after training"
+                message = f"backend '{self.name}' was trained without setting '{setting}'; prediction cannot add it"
                 raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
         in_tree = self.observed_edges == "tree"
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)

@@ -24,16 +24,16 @@ def shard_if_large(
     executor: AbstractExecutor | None = None,
     n_vectors: int = memory.INFERENCE_VECTORS,
 ) -> Iterator[ShardedProblem | None]:
-    """Split a problem into shards for the duration of the context; yield None for a small problem without an executor.
+    """Yield the sharded problem, or None for a small problem without an executor; the context deletes the shards.
 
     Args:
-        store: The store of the dataset, which defines the memory limit and creates the folder for the shards; None
-            disables splitting.
-        executor: Executor for the shards; with an executor, small problems are also split.
+        store: The dataset's store; it defines the memory limit and creates the folder for the shards. None disables
+            sharding.
+        executor: Executor for the shards; if given, small problems are also split into shards.
         n_vectors: Number of weight vectors that are in memory at the same time; see `execution/memory.py`.
 
     Raises:
-        UsageError: The problem needs more memory than is available.
+        UsageError: If the problem needs more memory than is available.
     """
     if store is None:
         yield None

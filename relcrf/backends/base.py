@@ -37,35 +37,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Problem:
-    """A ground graph, with a role for each variable.
+    """A learning or inference problem: a ground graph, with a role for each variable.
 
     Args:
-        roles: A `Role` for each variable, shape (n_variables,), int8. In training, the free variables are the targets,
-            and `states` contains their labels. In prediction, the free variables are those whose states are unknown.
-        states: State of each variable, shape (n_variables,), int32; -1 if unknown, as for latent variables.
-        candidates: Spaces of candidate factors (see `graph/candidates.py`), which learning may add to the graph.
-        lazy_gates: The gates on the factors; None for gates that depend only on the statuses of the factor's variables
-            (see `graph/gates.py`).
-        queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects those
-            with a label. Only gates distinguish query variables from other free variables.
+        roles: A `Role` (free, clamped or absent) for each variable, shape (n_variables,), int8. The free variables are
+            the targets in training and the variables of unknown state in prediction.
+        states: State or label of each variable, shape (n_variables,), int32; -1 if unknown, as for latent variables.
+        candidates: Spaces of candidate factors (see `graph/candidates.py`). Learning may add these factors to the
+            graph.
+        lazy_gates: The gates that open or close pairwise factors. If None, a gate depends only on the statuses of the
+            two variables of its factor (see `graph/gates.py`).
+        queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects the free
+            variables with a label. Only gates distinguish query variables from other free variables.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
     is_sharded: ClassVar[bool] = False
-    """Whether the graph is stored in shards of whole components, so that no worker loads the whole graph."""
+    """Whether the graph is stored in shards. A shard contains whole components; no worker loads the whole graph."""
     candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
-        """The gates on the factors over two variables. The first access grounds the gate features of the model."""
+        """The gates of the pairwise factors. The first access grounds the gate features of the model."""
         return build_gates(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
 
     def with_candidates(self, chosen: Mapping[str, np.ndarray]) -> Problem:
-        """Return the problem with candidates added to the graph: pairs of keys, shape (n, 2), by space name."""
+        """Return the problem with added candidates; `chosen` maps each space name to pairs of keys, shape (n, 2)."""
         graph = self.graph
         for space in self.candidates:
             if space.name in chosen:
@@ -76,7 +77,7 @@ class Problem:
 
     @property
     def latent(self) -> np.ndarray:
-        """A mask of the free variables without a state, shape (n_variables,), bool."""
+        """A mask of the free variables of unknown state, shape (n_variables,), bool."""
         return np.asarray((self.roles == Role.FREE) & (self.states < 0))
 
     def initial_weights(self, seed: int) -> np.ndarray:
@@ -96,11 +97,11 @@ class Problem:
         return point
 
     def unclamp(self) -> Problem:
-        """Return the problem with the clamped variables free; their observed values remain in `states`."""
+        """Return the problem with every clamped variable made free; `states` still contains the observed values."""
         return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
 
     def with_unlabelled(self) -> Problem:
-        """Return the problem with its absent variables as free variables of unknown state."""
+        """Return the problem with every absent variable made a free variable of unknown state."""
         absent = self.roles == Role.ABSENT
         roles = np.where(absent, Role.FREE, self.roles).astype(np.int8)
         return replace(self, roles=roles, states=np.where(absent, -1, self.states))
@@ -127,13 +128,13 @@ class Problem:
         """Return the sum of a function over the shards of the problem; a problem in memory is a single shard.
 
         Args:
-            function: A function of a shard that returns a number, an array or a tuple of them; picklable, because other
-                processes may call it.
+            function: A function that maps a shard to a number, an array, or a tuple of numbers and arrays. It must be
+                picklable, because other processes may call it.
         """
         return function(self)
 
     def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
-        """Return the likelihood of this shard; cache the latest one, because an optimiser evaluates it many times."""
+        """Return the likelihood of this shard. The latest likelihood is cached for the optimiser's next evaluation."""
         if spec not in self._likelihoods:
             self._likelihoods.clear()
             self._likelihoods[spec] = spec.likelihood(self)
@@ -148,17 +149,18 @@ class Problem:
         return TotalLikelihood(self, spec)
 
     def share_vector(self, vector: np.ndarray) -> SharedVector:
-        """Return a vector in the form of a field of likelihood specifications of this problem."""
+        """Return the vector as a `SharedVector`, for use in the likelihood specifications of this problem."""
         return SharedVector.from_values(vector)
 
 
 @dataclass(frozen=True)
 class SharedVector:
-    """A vector of weights identified by its content, in memory or in a file that every worker can read.
+    """A vector in memory, or in a file that every worker can read; equality of vectors is determined by digests.
 
     Args:
         digest: Digest of the content; vectors with the same digest are equal.
-        path, values: Either the file of the vector or the vector itself; the other is None.
+        path: File that contains the vector; None if `values` contains it.
+        values: The vector itself; None if a file contains it.
     """
 
     digest: str
@@ -167,7 +169,7 @@ class SharedVector:
 
     @classmethod
     def from_values(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
-        """Return the shared vector of some values; write it to a file if a path is given."""
+        """Return a shared vector with the given values; if a path is given, write the values to this file."""
         digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
         if path is None:
             return cls(digest, None, values)
@@ -182,9 +184,9 @@ class SharedVector:
 
 
 class AbstractLikelihoodSpec(ABC):
-    """A specification of a likelihood that is a sum over the components of a problem and can be built for each shard.
+    """A specification from which the likelihood of a problem, or of a shard of the problem, is built.
 
-    Subclasses are frozen dataclasses, picklable and hashable.
+    The likelihood is a sum over connected components. Subclasses are frozen dataclasses, picklable and hashable.
     """
 
     @abstractmethod
@@ -192,34 +194,34 @@ class AbstractLikelihoodSpec(ABC):
         """Return the negative log-likelihood of a problem or of one of its shards."""
 
     def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
-        """Return the graph of the conditional distributions of a pseudo-likelihood, or None if this is a likelihood.
+        """Return the graph of a pseudo-likelihood's conditional distributions; None for other likelihoods.
 
-        The graph has no edges; each node represents a variable given its neighbours' labels.
+        The graph has no edges; each node represents a variable given the labels of its neighbours.
         """
         return None
 
 
 @dataclass(frozen=True)
 class TotalLikelihood:
-    """The likelihood of a problem with any number of shards, as an objective."""
+    """The negative log-likelihood of a problem with any number of shards, as an objective of an optimiser."""
 
     problem: Problem
     spec: AbstractLikelihoodSpec
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient for weights of shape (layout.size,)."""
+        """Return the value and the gradient for weights of shape (layout.size,)."""
         return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights))
 
     def curvature(self) -> np.ndarray:
-        """Return an upper estimate of the diagonal of the Hessian, shape (layout.size,)."""
+        """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (layout.size,)."""
         return self.problem.map_reduce(partial(_curvature, spec=self.spec))
 
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of nodes and of edges."""
+        """Return the number of nodes and the number of edges."""
         return self.problem.map_reduce(partial(_sizes, spec=self.spec))
 
     def label_moments(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `learning.moments.label_moments`; the likelihood must be a joint likelihood."""
+        """Return empirical moments and their variances (see `learning.moments`) for a joint likelihood."""
         return self.problem.map_reduce(partial(_label_moments, spec=self.spec, weights=weights))
 
 
@@ -247,8 +249,8 @@ def _label_moments(
 class Monitor:
     """A monitor of the training run of a backend; this base class neither reports nor stores anything.
 
-    A stage is one optimisation, with a name that the backend assigns. `restore` returns the last stored state of a
-    stage of an interrupted run, as an instance of `state_class`, or None if no state is stored.
+    A *stage* is one optimisation; the backend assigns its name. If an interrupted run stored states of the stage,
+    `restore` returns the last one as an instance of `state_class`; otherwise it returns None.
     """
 
     @property
@@ -268,13 +270,14 @@ class FitResult:
     """The result of training a backend.
 
     Args:
-        vectors: Vectors of shape (layout.size,) by name: `weights`, and others that the backend needs for inference;
-            the layout includes the chosen candidates. The vector `gates` has the layout of `Problem.gates`.
-        stages: The name and the last optimiser state of each optimisation.
-        summary: Summary values by name, in the order of display.
+        vectors: Vectors by name: `weights`, and other vectors that the backend needs for inference. The shape is
+            (layout.size,), with a layout that includes the chosen candidates; `gates` has the layout of
+            `Problem.gates`.
+        stages: The name and the final optimiser state of each stage; a stage is one optimisation.
+        summary: Summary values by name, in the order in which they are displayed.
         chosen_candidates: The chosen candidates of each space, in the form that `Problem.with_candidates` accepts.
-        histograms: For each quantity, such as `errors`, a histogram for each phase of training, by name.
-        moments: Moments at the learned weights, which do not include the penalties; None if the backend has none.
+        histograms: Histograms by quantity, such as `errors`, and by phase of training, such as `at the end`.
+        moments: Moments for the learned weights (empirical and expected), without penalties; None if not computed.
     """
 
     vectors: dict[str, np.ndarray]
@@ -297,10 +300,10 @@ class InferenceResult:
     Args:
         variables: The free variables, ascending, shape (n,).
         state_start: Start of each variable's states in `marginals`, shape (n + 1,).
-        marginals: Flat tables of probabilities.
-        edges: Pairs of variables that were treated as dependent, shape (m, 2).
+        marginals: Marginal probabilities of the states of all variables, concatenated, shape (state_start[-1],).
+        edges: Pairs of variables that inference treated as dependent, shape (m, 2).
         map_states: A most probable joint state, shape (n,).
-        n_messages: The number of messages sent, if the backend counts them.
+        n_messages: Number of messages sent; None if the backend does not count messages.
     """
 
     variables: np.ndarray
@@ -313,11 +316,11 @@ class InferenceResult:
     n_messages: int | None = None
 
     def modes(self) -> np.ndarray:
-        """Return the state with the largest marginal probability of each variable, shape (n,), int32."""
+        """Return each variable's state with the largest marginal probability, shape (n,), int32."""
         return modes(self.marginals, self.state_start)
 
     def select_variables(self, selected: np.ndarray) -> InferenceResult:
-        """Return the result for the variables in a mask of shape (n,), bool; all edges are retained."""
+        """Return the result for the variables in the mask `selected`, shape (n,), bool; all edges are retained."""
         sizes = np.diff(self.state_start)
         return replace(
             self,
@@ -349,9 +352,9 @@ def run_inference(task: InferenceTask) -> InferenceResult:
 
 
 def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
-    """Return the marginals of the average of several distributions.
+    """Return the result for the average of the distributions of several results.
 
-    If there are several distributions, the log partition is NaN, and `map_states` contains the mode of each variable.
+    For two or more results, the log partition is NaN, and `map_states` contains each variable's most probable state.
     """
     if len(results) == 1:
         return results[0]
@@ -366,44 +369,44 @@ def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
 
 @dataclass(frozen=True)
 class AbstractBackend(ABC):
-    """A combination of structure, objective, optimiser and inference method; its fields are its settings."""
+    """A combination of structure, objective, optimiser and inference method. The fields of a backend are settings."""
 
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """For each training stage, by name, the settings that do not affect it."""
+    """The settings that do not affect a training stage, by the name of the stage."""
     uses_candidates: ClassVar[bool] = False
-    """Whether the backend chooses among candidates."""
+    """Whether the backend chooses factors from the candidates of a problem."""
     uses_gates: ClassVar[bool] = False
-    """Whether the backend reads the gates of a problem; if so, checkpoints depend on the gates."""
+    """Whether the backend reads the gates of a problem. If so, a checkpoint can be resumed only with the same gates."""
 
     @property
     def unshardable_reason(self) -> str:
-        """The reason why sharding a problem would change the results; empty if it would not."""
+        """The reason why the backend does not support sharded graphs; empty if it supports them."""
         return ""
 
     @abstractmethod
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        """Learn from the labels of the free variables."""
+        """Learn a model from the labels of the free variables."""
 
     def infer(
         self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
     ) -> InferenceResult:
-        """Return marginals and most probable states of the free variables, averaged over `inference_tasks`.
+        """Return marginals and most probable states of the free variables, from the average of all `inference_tasks`.
 
         Args:
-            observe: Receives the progress of an iterative method.
+            observe: Callback that receives the progress of an iterative method.
         """
         return _average_results([run_inference(each) for each in self.inference_tasks(problem, vectors)])
 
     @abstractmethod
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
-        """Return the specification of the likelihood of the distribution that `infer` uses.
+        """Return the specification of the likelihood under the distribution that `infer` uses.
 
-        Its value at `vectors["weights"]` is the negative log-likelihood of the free variables' states given all others.
+        For `vectors["weights"]`, the value is the negative log probability of the free variables given the evidence.
         """
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        """Return the inference tasks that `infer` runs and averages; they are used to explain predictions.
+        """Return the inference tasks whose results `infer` averages; explanations of predictions use the same tasks.
 
         Raises:
             UsageError: If the backend does not provide inference tasks.
@@ -411,14 +414,14 @@ class AbstractBackend(ABC):
         message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
             Diagnostic(
-                "E368", message, hint="implement it to explain predictions; see docs/how-to/extending/backend.md"
+                "E368", message, hint="implement this method for explanations; see docs/how-to/extending/backend.md"
             )
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
-        """Return the likelihood that training maximises, without the `l2` penalty.
+        """Return the specification of the likelihood that training maximises, without the `l2` penalty.
 
-        The result is None if this likelihood is approximate and is not a pseudo-likelihood.
+        The result is None if training uses an approximate likelihood other than a pseudo-likelihood.
         """
         return None
 
@@ -466,22 +469,22 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> OptimiserState:
-    """Run one stage of penalised maximum likelihood, from the state restored by the monitor or else from `start()`.
+    """Run one stage of penalised maximum likelihood from the state that the monitor restores, or else from `start()`.
 
     Args:
-        l2: Penalty strength for templates that do not set their own.
+        l2: L2 penalty strength for templates that specify no `l2`.
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
-    # Scaling by the square root of the curvature halves the iterations on a graph of 100,000 web pages (341 to 173).
-    # Scaling by the curvature itself nearly doubles them on 20,000 pages, because a diagonal cannot represent the
-    # correlations of frequent words.
+    # Dividing by the square root of the curvature halves the number of iterations on a graph of 100,000 web pages (from
+    # 341 to 173). Dividing by the curvature itself nearly doubles the number on 20,000 pages, because a diagonal matrix
+    # does not represent correlations of frequent words.
     diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(
         optimiser,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # Near the minimum, the error of the value is quadratic in the gradient, so the value's tolerance must be
-        # smaller.
+        # Near the minimum, the error of the value is quadratic in the gradient, so the tolerance for the value must be
+        # smaller than the tolerance for the gradient.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
@@ -498,10 +501,10 @@ class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
 
     Args:
-        l2: Strength of the penalty `l2 / 2 * w^2` for templates that do not set their own. The penalty is added to the
-            sum of the negative log-likelihoods, not to their mean.
+        l2: Strength of the penalty `l2 / 2 * w^2` on each weight w of the templates that specify no `l2`. The penalty
+            is added to the sum of the variables' losses, not to their mean.
         max_iterations: Maximum number of L-BFGS iterations in each optimisation.
-        tolerance: L-BFGS converges when the gradient has decreased to this fraction of its initial norm.
+        tolerance: L-BFGS has converged when the norm of the gradient is at most this fraction of the initial norm.
     """
 
     l2: float = 1.0
@@ -521,7 +524,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
         """Learn weights in one stage.
 
         Args:
-            size_names: Names in the summary of the number of nodes and, if there is a second name, the number of edges.
+            size_names: Summary name of the number of nodes and, optionally, summary name of the number of edges.
         """
         weights = self.maximise("weights", objective, start, monitor)
         return FitResult(
@@ -533,10 +536,10 @@ class AbstractLikelihoodBackend(AbstractBackend):
 
 
 def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> Moments:
-    """Return the moments at the final state of `maximise_likelihood`; its gradient determines the expected moments.
+    """Return the moments for the final state of `maximise_likelihood`; the expected moments follow from the gradient.
 
     Args:
-        objective: The total of a joint likelihood.
+        objective: The objective of the optimisation, a joint likelihood.
         l2: The penalty strength of the optimisation.
     """
     layout = objective.problem.graph.layout

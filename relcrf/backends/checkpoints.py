@@ -1,4 +1,4 @@
-"""Checkpoints of training runs; an interrupted run resumes from them with bitwise identical results."""
+"""Checkpoints of training runs; a run that resumes from a checkpoint has bitwise identical results."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FORMAT_VERSION = 3
 """Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0
-"""Seconds between checkpoints: an interruption loses at most the work of this time."""
+"""Minimum number of seconds between two checkpoints of a stage; an interruption loses about this much work."""
 
 WallCpuSeconds = tuple[float, float]
-"""Elapsed wall-clock time and CPU time of this process."""
+"""Elapsed wall-clock time and CPU time of this process, in seconds."""
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """The current stage with its latest state (None before the first step), and the history up to this state."""
+    """The current stage with its latest state (None before the first step), and the log and times up to this state."""
 
     state: tuple[str, OptimiserState] | None
     log: list[dict[str, Any]]
@@ -42,8 +42,8 @@ class _Progress:
 class CheckpointMonitor(Monitor):
     """A monitor that saves the optimiser's state every few seconds and restores it.
 
-    `log` is the optimiser's log so far. `seconds` has the time of each log entry since the start of its stage, without
-    the duration of interruptions.
+    `log` is the optimiser's log so far. `seconds` contains, for each log entry, the time since the start of the entry's
+    stage, without the duration of interruptions.
 
     Args:
         folder: The partial run folder.
@@ -108,7 +108,7 @@ class CheckpointMonitor(Monitor):
             "weights": int(np.count_nonzero(state.point)),
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
-        # A single assignment, because an interruption between two could save a state without its log entry.
+        # Assign all fields at once: after an interruption between two assignments, a state could lack its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
         )
@@ -117,7 +117,7 @@ class CheckpointMonitor(Monitor):
         self.on_step(stage, state, max_iterations)
 
     def save(self) -> None:
-        """Write the latest state and the history up to it to one file."""
+        """Write the latest state, and the log and times up to this state, to the checkpoint file of the stage."""
         progress = self.progress
         if progress.state is None:
             return
@@ -143,11 +143,11 @@ def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
 
 @dataclass(frozen=True)
 class Timings:
-    """The duration of a training run.
+    """The durations of the phases and steps of a training run.
 
     Args:
         phases: Seconds of each phase, by name.
-        step_seconds: The time of each entry of the log (see `CheckpointMonitor`); empty if no monitor recorded it.
+        step_seconds: The time of each log entry (see `CheckpointMonitor`); empty if no monitor recorded the times.
     """
 
     phases: Mapping[str, float]

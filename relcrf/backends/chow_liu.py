@@ -1,6 +1,6 @@
-"""Chow-Liu trees: one structure, the same for every evidence assignment, by mutual information of the labels.
+"""Chow-Liu trees: one structure for every evidence assignment, selected by mutual information of the labels.
 
-They are the baseline for evidence-specific structures (ESS-CRF).
+Chow-Liu trees are the baseline for evidence-specific structures (ESS-CRF).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _joint_counts(problem: Problem, backend: str, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeLikelihoodSpec(AbstractForestSpec):
-    """A specification of the likelihood on the maximum spanning forest by mutual information.
+    """A specification of the likelihood of the spanning forest with maximum mutual information.
 
     Args:
         information: The result of `label_information` in training.
@@ -60,10 +60,10 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 
 @dataclass(frozen=True)
 class ChowLiuBackend(AbstractLikelihoodBackend):
-    """A maximum spanning forest by mutual information of the training labels; its weights are learned by exact likelihood.
+    """The spanning forest with maximum mutual information of the training labels, with exact learning of the weights.
 
-    The mutual information of an edge is that of all pairs with the same template and key. In propositional models, all
-    rows therefore have the same tree.
+    The mutual information of an edge is computed from all pairs of variables with the same template and key. In a
+    propositional model, all rows therefore have the same tree.
 
     For the settings see `AbstractLikelihoodBackend`.
     """

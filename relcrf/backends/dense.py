@@ -1,4 +1,4 @@
-"""The dense model: every factor is active, and the log partition is approximate, as in RMNs and MLNs."""
+"""The dense model: all factors are active, as in relational Markov networks (RMNs) and Markov logic networks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBac
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """A model with all edges, trained by pseudo-likelihood or by maximum likelihood with an inference method.
+    """A model with all factors, trained by pseudo-likelihood, or by maximum likelihood with any inference method.
 
     With loopy belief propagation, the likelihood is the Bethe likelihood of relational Markov networks (Taskar, Abbeel
     & Koller 2002).
@@ -29,10 +29,10 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: `likelihood` or `pseudo`.
-        inference: Name of a method that computes a log partition; see docs/explanation/inference.
+        inference: Name of a method that computes the log partition; see docs/explanation/inference.
 
     Raises:
-        UsageError: If `objective` or `inference` has another value.
+        UsageError: If `objective` or `inference` has an unknown value.
     """
 
     name: ClassVar[str] = "dense"

@@ -1,4 +1,4 @@
-"""ESS-CRF: evidence-specific structures of small treewidth, with exact learning and inference.
+"""ESS-CRF: evidence-specific structures of small treewidth, with exact learning and exact inference.
 
 Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CRFs (NIPS 2010).
 """
@@ -35,12 +35,12 @@ from relcrf.structure.edge_kinds import count_factors_by_kind
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the likelihood of pairs: two variables with a common factor form a separate model."""
+    """A specification of the likelihood of pairs: each pair of variables with a common factor is a separate model."""
 
     backend: str
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """Return the nodes with all edges."""
+        """Return the graph of the free variables with all edges."""
         return problem.reduced_graph(self.backend)
 
     def likelihood(self, problem: Problem) -> PairLikelihood:
@@ -50,12 +50,12 @@ class PairLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class StructureLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the likelihood on the edges that a rule selects with given structure weights.
+    """A specification of the likelihood of a structure, i.e. of the graph with only the edges that a rule selects.
 
     Args:
-        structure: The structure weights.
-        fractions, label_information: See `EdgeSelector.select`.
-        observed_in_tree: Whether the structure includes labelled neighbours.
+        structure: The structure weights, from which the information of the edges is computed.
+        fractions, label_information: Arguments of `EdgeSelector.select`.
+        observed_in_tree: Whether labelled variables are nodes of the structure.
         sharpness: Sharpness of the margin loss; 0 selects the likelihood.
         trees: Number of structures whose distributions are averaged.
     """
@@ -70,14 +70,14 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
     trees: int = 1
 
     def graphs(self, problem: Problem) -> list[ReducedGraph]:
-        """Return the graph of the active edges of each structure, including labelled nodes if `observed_in_tree`."""
+        """Return one graph of selected edges per structure, with nodes for labelled variables if `observed_in_tree`."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
         information = edge_information(graph, self.structure.load())
         fractions, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
         return self.rule.select(graph, information, self.trees, fractions=fractions, label_information=labels)
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """Return the first of `graphs`."""
+        """Return the first of the graphs that `graphs` returns."""
         return replace(self, trees=1).graphs(problem)[0]
 
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
@@ -97,30 +97,31 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
-    """Evidence-specific structures by conditional mutual information, with exact learning of the weights on them.
+    """Evidence-specific structures, selected by conditional mutual information, with exact learning of the weights.
 
     Training has three steps: learn structure weights u from pairs of variables, select edges by their conditional
-    mutual information under u, and learn the weights w on these edges by exact likelihood. In prediction, u selects the
-    edges for the new evidence.
+    mutual information under u, and learn the weights w on these edges by exact likelihood. In prediction, edges are
+    selected under u given the new evidence.
 
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
-        objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
-        sharpness: Sharpness of the smoothed margin loss; larger values are closer to the hinge.
+        objective: Objective of learning the weights w: `likelihood`, or `margin` for the structured hinge loss.
+        sharpness: Sharpness of the smoothed margin loss; with larger values, the loss is closer to the hinge loss.
         treewidth: Maximum treewidth of the structure. With 1, the structure is a spanning forest; with larger values,
             edges are selected greedily.
         min_information: Minimum conditional mutual information of an edge, in nats.
-        min_fraction: Minimum fraction of the edges with the same template and key that training selected; edges below
-            it are excluded.
+        min_fraction: For each template and key: minimum fraction of the edges that training selected. If the fraction
+            is smaller, all edges with this template and key are excluded.
         pooling: Weight, from 0 to 1, of the mutual information of the training labels; the conditional mutual
             information has the weight `1 - pooling`. 1 gives the fixed tree of Chow & Liu.
-        trees: Number of structures whose predictions are averaged, in inference only; each structure is selected with a
-            discount on the edges of the previous ones.
-        observed_edges: `fold` adds the factor with a labelled neighbour to the potential of the unknown variable,
-            without an edge; `tree` treats labelled neighbours as unknown variables in the structure.
+        trees: Number of structures whose predictions inference averages. For each structure, the information of edges
+            in earlier structures is discounted.
+        observed_edges: Treatment of factors that join an unknown variable to a labelled neighbour. `fold` adds the
+            factor to the potential of the variable. `tree` makes the neighbour a node of the structure, like an unknown
+            variable.
 
     Raises:
-        UsageError: If `objective` or `observed_edges` has another value, a setting that must be positive is 0, or
+        UsageError: If `objective` or `observed_edges` has an unknown value, a setting that must be positive is 0, or
             `pooling` exceeds 1.
     """
 
@@ -169,7 +170,7 @@ class EssBackend(AbstractLikelihoodBackend):
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         margin = self.objective == "margin"
         if margin and problem.latent.any():
-            message = "the margin objective cannot learn latent attributes: it needs every target's state"
+            message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         pairs = problem.total_likelihood(PairLikelihoodSpec(self.name))
         nodes, edges = pairs.sizes()
@@ -196,13 +197,13 @@ class EssBackend(AbstractLikelihoodBackend):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
         for setting, vector in (("min_fraction", "selected_fraction"), ("pooling", "label_information")):
             if getattr(self, setting) and vector not in vectors:
-                message = f"backend '{self.name}' was trained without setting '{setting}', which cannot be added in prediction"
+                message = f"backend '{self.name}' was trained without setting '{setting}'; prediction cannot add it"
                 raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
         in_tree = self.observed_edges == "tree"
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)
 
     def _structure_spec(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
-        """Return the structure specification of the learned vectors; settings without a learned vector have no effect."""
+        """Return the specification for the learned vectors; a setting whose vector was not learned has no effect."""
         structure, fractions, labels = (
             problem.share_vector(vectors[name]) if name in vectors else None
             for name in ("structure", "selected_fraction", "label_information")

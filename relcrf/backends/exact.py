@@ -26,9 +26,9 @@ MAX_CLIQUE_BYTES = 1 << 32
 def exact_likelihood(
     graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
-    """Return the exact likelihood of states, shape (n_nodes,), of a graph of at most the given treewidth.
+    """Return the exact likelihood of the nodes' states in a graph of at most the given treewidth.
 
-    The arguments are those of `ForestLikelihood.build` and `InferredLikelihood`.
+    For the arguments, see `ForestLikelihood.build` and `InferredLikelihood`.
 
     Raises:
         UsageError: If the cliques are too large.
@@ -44,7 +44,7 @@ class AbstractForestSpec(AbstractLikelihoodSpec):
 
     @abstractmethod
     def graph(self, problem: Problem) -> ReducedGraph:
-        """Return the graph of the free variables, whose edges form a forest."""
+        """Return the graph of the free variables; the edges form a forest."""
 
     def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
         graph = self.graph(problem)

@@ -1,4 +1,4 @@
-"""Export of a learned structure as a model file, with each chosen candidate as a template that can be edited."""
+"""Export of a learned structure as a model file, in which each chosen candidate is a template that can be edited."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from relcrf.model.expressions import (
 from relcrf.model.spec import ModelSpec, Template
 
 _SCORE_FORMATS = {"gain": ".4g", "support": ".0f"}
-"""The vectors with scores of candidates, by name, and the number format of each."""
+"""The number format of each vector with scores of candidates, by the name of the vector."""
 
 
 def require_exportable(spec: ModelSpec) -> None:
-    """Reject models whose candidates have entities as keys; call this before training.
+    """Reject models with candidates whose keys are entities; call this before training.
 
     Raises:
         UsageError: If a key of candidates is an entity, which a model file cannot name.
@@ -40,12 +40,12 @@ def require_exportable(spec: ModelSpec) -> None:
 
 
 def render_learned_model(learned: LearnedModel) -> str:
-    """Return the text of the model with each chosen candidate as a template in place of the declaration of candidates.
+    """Return the text of the model with templates for the chosen candidates instead of declarations of candidates.
 
     The weights of the candidates become initial weights of the templates. Comments contain the gain and the support of
-    a candidate (see `structure/gains.py`) if the backend reports them, and the strength (the norm of the weights) if
-    the candidate has several weights. The weights of the other templates are not exported. See `require_exportable` for
-    the supported models.
+    a candidate (see `structure/gains.py`) if the backend computes these scores, and the strength (the norm of the
+    weights) if the candidate has several weights. The weights of the other templates are not exported. See
+    `require_exportable` for the supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}
@@ -59,7 +59,7 @@ def render_learned_model(learned: LearnedModel) -> str:
 
 
 def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
-    """Return the templates of one declaration of candidates, in descending order of the norm of their weights."""
+    """Return the texts of the templates for one declaration of candidates, in descending order of weight norm."""
     matching = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
     if not matching:
         return []

@@ -1,5 +1,7 @@
 """The gated MRF: evidence selects the active factors; gates and weights are learned jointly for accuracy and speed.
 
+The gate of a factor is a logistic function of the evidence; a factor with a low gate probability is omitted.
+
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012).
 """
 
@@ -35,10 +37,10 @@ class TrainingStage:
 
     Args:
         steepness: Steepness of the gates' soft thresholds; see `learning/risk.py`.
-        uses_evidence: Whether gates depend on the evidence.
+        uses_evidence: Whether the gates depend on the evidence.
         early_stopping: Whether the risk of held-out variables may end the stage; False for a stage in which gates close
             for the first time.
-        refit: Whether weights of keys that are 0 remain 0 and the other weights are learned without L1 and group L1.
+        refit: Whether the stage omits L1 and group L1, and fixes the weights that are 0 in templates with keys.
     """
 
     name: str
@@ -57,17 +59,17 @@ TRAINING_STAGES = {
     "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
     "none": (TrainingStage("open", 1.0, False, True),),
 }
-"""Training stages by the setting `gates`.
+"""Training stages for each value of the setting `gates`.
 
-If gates depend on the evidence from the start, those of all pairs of unknown variables soon close, and the remaining
-factors overfit.
+The first stage does not use the evidence, because otherwise the gates of all pairs of unknown variables soon close, and
+the remaining factors overfit.
 """
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
-"""The last stage with L1 or group L1; it learns the nonzero weights again, without these penalties."""
+"""The last stage if L1 or group L1 is used; it learns the nonzero weights again, without these penalties."""
 
 INITIAL_GATE_LOG_ODDS = 2.0
-"""Initial log odds of all gates; 2 is a probability of 0.88, at which the gradient of a gate is still large enough."""
+"""Initial log odds of all gates; with 2, a probability of 0.88, the gradient of a gate is still large enough."""
 
 PRETRAINING_BP_ITERATIONS = 50
 """Maximum number of belief propagation iterations per evaluation of the likelihood in pretraining."""
@@ -78,41 +80,42 @@ DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 @dataclass(frozen=True)
 class GatedBackend(AbstractBackend):
-    """A model with gates on pair factors; gates and weights minimise the loss of belief propagation's predictions.
+    """A model with gates on pairwise factors; gates and weights minimise the loss of belief propagation's predictions.
 
     Training first maximises the likelihood for a few iterations with all gates open. It then minimises the risk (the
     mean loss plus the cost of messages) over weights and gates, with soft gate thresholds that become steeper.
-    Penalties are added to the sum of the losses over variables and evidence draws, not to their mean.
+    Penalties are added to the sum of the losses over variables and evidence draws (see `evidence_draws`), not to the
+    mean.
 
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
         message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
             query variable.
-        gates: `evidence`: gates depend on the evidence; `static`: each key has one gate, which does not depend on the
-            evidence; `none`: all gates are open.
+        gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
+            which does not depend on the evidence; `none`: all gates are open.
         bp_iterations: Number of iterations of belief propagation.
         gate_threshold: Gate probability below which a factor is omitted in prediction.
-        training_gate_threshold: Threshold of the soft gates in training.
+        training_gate_threshold: Gate probability that is the midpoint of the soft threshold in training.
         l2: L2 penalty on the weights of factors.
         l1: L1 penalty on the weights of factors with keys; it requires `optimiser=lbfgs`. A last stage refits the
             nonzero weights without L1.
-        group_l1: Group L1 penalty on the weights of each key of a factor. A last stage refits the nonzero weights
-            without group L1.
-        gate_l2: L2 penalty on the base weights of gates.
-        evidence_l2: L2 penalty on the evidence weights of gates.
-        evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to that in
-            prediction.
-        evidence_draws: Number of random selections of the labels that are treated as evidence.
-        unlabelled: `ignore` excludes variables without a label from training; `infer` treats them as hidden.
+        group_l1: Group L1 penalty on the weights of factors with keys; each key is a group. A last stage refits the
+            nonzero weights without group L1.
+        gate_l2: L2 penalty on the gate weights that do not depend on the evidence.
+        evidence_l2: L2 penalty on the gate weights of evidence features.
+        evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to the fraction
+            of known labels in prediction.
+        evidence_draws: Number of random choices of the labels that are treated as evidence; training uses all choices.
+        unlabelled: `ignore` excludes variables without a label from training; `infer` includes them, without a loss.
         pretraining_iterations: Maximum number of iterations of the initial likelihood maximisation.
-        optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`. With
-            gates, `lbfgs` finds worse optima, because the weights shared by all gates change first and the gates open
-            or close simultaneously.
-        batch_size: Number of components per batch.
+        optimiser: `adam` or `smd` (stochastic meta-descent), with mini-batches of whole components; or `lbfgs`. With
+            gates, `lbfgs` finds worse optima: the weights that all gates share change first, so all gates open or close
+            together.
+        batch_size: Number of connected components per mini-batch.
         learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects the optimiser's default.
-        max_iterations: Maximum number of iterations of each stage; for stochastic optimisers, of passes.
-        tolerance: A stage converges when the gradient has decreased to this fraction of its initial norm.
+        max_iterations: Maximum number of iterations of each stage; for `adam` and `smd`, maximum number of passes.
+        tolerance: A stage has converged when the gradient norm is at most this fraction of the initial norm.
         validation_fraction: Fraction of the components (of the variables if there are few components) that is held out
             for early stopping.
         patience: Number of iterations without improvement on the held-out data after which a stage stops.
@@ -165,33 +168,32 @@ class GatedBackend(AbstractBackend):
         """Learn from the labels of the free variables; see `AbstractBackend.fit`.
 
         Args:
-            warm_start: Vectors learned for the same problem, for example with another message cost. They replace the
-                likelihood pretraining; shared gate weights above their initial value are reset to it.
+            warm_start: Vectors learned for the same problem, for example with another message cost; pretraining is then
+                omitted. A gate weight that all keys share is reduced to its usual initial value if it is larger.
         """
         self._require_unsharded(problem)
-        # This precedes `with_unlabelled`: unlike those of latent attributes, states of unlabelled variables are not
-        # interchangeable.
+        # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
-        held_out, whole = examples.select_held_out(problem, rng)
-        # If whole components are held out, they are in no batch, so their labels may also be evidence.
-        eligible = np.ones_like(held_out) if whole else ~held_out
+        held_out, by_component = examples.select_held_out(problem, rng)
+        # Held-out components are in no batch, so their labels may also be evidence; held-out variables may not.
+        eligible = np.ones_like(held_out) if by_component else ~held_out
         problems = [
             self._draw_evidence(problem, eligible, rng)
             for _ in range(self.evidence_draws if self.evidence_fraction else 1)
         ]
-        risks, held_out_risk = examples.split_risks(problems, held_out, whole, rng)
+        risks, held_out_risk = examples.split_risks(problems, held_out, by_component, rng)
         stages: list[tuple[str, OptimiserState]] = []
         if warm_start is None:
             pretrained = self._pretrain(problem, held_out, start, monitor)
             point = np.concatenate((pretrained.point, self._initial_gates(problem)))
             stages += [("likelihood", pretrained)] if self.pretraining_iterations else []
         else:
-            # Saturated open gates have no gradient, so that a higher message cost could not close them.
+            # The gradient of an open, saturated gate is almost 0, so a higher message cost would not close the gate.
             initial_gates = self._initial_gates(problem)
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
@@ -222,10 +224,10 @@ class GatedBackend(AbstractBackend):
         )
 
     def _draw_evidence(self, problem: Problem, eligible: np.ndarray, rng: np.random.Generator) -> Problem:
-        """Return the problem with a random part of the labels as evidence.
+        """Return the problem with randomly chosen labels as evidence.
 
         Args:
-            eligible: Variables that may become evidence, shape (n_variables,), bool.
+            eligible: Mask of the variables that may become evidence, shape (n_variables,), bool.
         """
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
         chosen = labelled & eligible & (rng.random(len(labelled)) < self.evidence_fraction)
@@ -247,7 +249,7 @@ class GatedBackend(AbstractBackend):
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _initial_gates(self, problem: Problem) -> np.ndarray:
-        """Return gate weights that give all gates the same probability."""
+        """Return the initial gate weights, with which all gates have the same probability."""
         gates = problem.gates
         shared = ~(gates.feature_weight_mask(problem.graph) | gates.key_weight_mask(problem.graph))
         return np.where(shared, INITIAL_GATE_LOG_ODDS, 0.0)
@@ -285,7 +287,7 @@ class GatedBackend(AbstractBackend):
         point: np.ndarray,
         monitor: Monitor,
     ) -> OptimiserState:
-        """Minimise the risk until it converges or the held-out risk has not improved for `patience` iterations."""
+        """Minimise the risk until convergence, or until the held-out risk has not improved in `patience` iterations."""
         n_scored, all_batches = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
         def evaluate(weights: np.ndarray, batch: np.ndarray = all_batches) -> tuple[float, np.ndarray]:
@@ -319,7 +321,7 @@ class GatedBackend(AbstractBackend):
         return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
-        """Update the state with the held-out risk under hard gates; at the end of the stage, move it to the best point."""
+        """Return the state with the held-out risk for hard gates; the final state of a stage has the best point."""
         loss, messages = held_out_risk.evaluate(
             held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
         )

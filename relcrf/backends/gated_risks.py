@@ -1,4 +1,4 @@
-"""Risks of the labelled variables of a problem with gates, split into batches and held-out variables."""
+"""Risks (see `learning/risk.py`) of a problem with gates: of training batches and of held-out variables."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Minimum number of components at which whole components are held out; with fewer, variables are held out."""
+"""Minimum number of components for holding out whole components; with fewer, single variables are held out."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Minimum number of held-out labels; if there would be fewer, none are held out, as they would not be informative."""
+"""Minimum number of held-out labels; with fewer labels, the held-out risk is inaccurate, so none are held out."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
     """Return the risk of the scored variables.
 
     A free variable in `problem.queries` (by default, one with a label) has the status `QUERY` (see `graph/gates.py`);
-    the status of others is `HIDDEN`.
+    any other free variable has the status `HIDDEN`.
 
     Args:
-        scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+        scored: Mask of the labelled free variables whose beliefs have a loss, shape (n_variables,), bool.
     """
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
@@ -55,40 +55,42 @@ class ExampleSplitter:
     batch_size: int
 
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Return the held-out variables, shape (n_variables,), bool, and True if they form whole components."""
+        """Return the mask of held-out variables, shape (n_variables,), and whether whole components are held out."""
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[_labelled_mask(problem)])
-        whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
+        by_component = len(labelled_components) >= MIN_WHOLE_COMPONENTS
         if self.held_out_fraction * _labelled_mask(problem).sum() < MIN_HELD_OUT_LABELS:
-            return np.zeros(len(component), dtype=bool), whole
-        if whole:
+            return np.zeros(len(component), dtype=bool), by_component
+        if by_component:
             chosen = labelled_components[rng.random(len(labelled_components)) < self.held_out_fraction]
-            return np.isin(component, chosen), whole
-        return rng.random(len(component)) < self.held_out_fraction, whole
+            return np.isin(component, chosen), by_component
+        return rng.random(len(component)) < self.held_out_fraction, by_component
 
     def split_risks(
-        self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
+        self, problems: Sequence[Problem], held_out: np.ndarray, by_component: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Return the risks of the batches of all problems, and that of the held-out variables (None without any).
+        """Return the risks of the training batches of all problems, and the risk of the held-out variables (or None).
 
         Args:
-            problems: One or more versions of a problem that treat different labels as evidence; the first one is used
-                for the held-out variables.
-            held_out, whole: See `select_held_out`.
+            problems: Versions of a problem with different labels as evidence; the first version yields the held-out
+                risk.
+            held_out, by_component: The result of `select_held_out`.
 
         Raises:
             DataError: If no label remains to learn from.
         """
-        risks = [risk for problem in problems for risk in self._batches(problem, held_out, whole, rng)]
+        risks = [risk for problem in problems for risk in self._batches(problem, held_out, by_component, rng)]
         if not risks:
             message = f"none of the {int(_labelled_mask(problems[0]).sum())} labels remain for training"
             hint = "label more entities, or lower evidence_fraction or validation_fraction"
             raise DataError(Diagnostic("E226", message, hint=hint))
         scored = _labelled_mask(problems[0]) & held_out
-        validation = _restrict(problems[0], held_out) if whole else problems[0]
+        validation = _restrict(problems[0], held_out) if by_component else problems[0]
         return risks, self._risk(validation, scored) if scored.any() else None
 
-    def _batches(self, problem: Problem, held_out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
+    def _batches(
+        self, problem: Problem, held_out: np.ndarray, by_component: bool, rng: np.random.Generator
+    ) -> list[Risk]:
         labelled = _labelled_mask(problem)
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[labelled])
@@ -100,7 +102,7 @@ class ExampleSplitter:
             in_batch = batch[component] == number
             scored = labelled & in_batch & ~held_out
             if scored.any():
-                kept = in_batch & ~held_out if whole else in_batch
+                kept = in_batch & ~held_out if by_component else in_batch
                 risks.append(self._risk(problem if kept.all() else _restrict(problem, kept), scored))
         return risks
 
@@ -109,11 +111,7 @@ class ExampleSplitter:
 
 
 def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
-    """Return the problem without the factors whose gate probability is below the threshold.
-
-    Args:
-        gates: Weights of the gates.
-    """
+    """Return the problem without factors whose gate probability, for gate weights `gates`, is below the threshold."""
     graph, open_gates = problem.gates.drop_closed_factors(
         problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
     )
@@ -125,7 +123,7 @@ def _query_mask(problem: Problem) -> np.ndarray:
 
 
 def _gate_statuses(problem: Problem) -> np.ndarray:
-    """Return the status of each variable, see `Gates.gate_features`."""
+    """Return the status of each variable in the form that `Gates.gate_features` requires."""
     unknown = problem.graph.cardinality + np.where(_query_mask(problem), QUERY, HIDDEN)
     return np.where(problem.roles == Role.FREE, unknown, problem.states)
 
@@ -135,14 +133,14 @@ def _labelled_mask(problem: Problem) -> np.ndarray:
 
 
 def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
-    """Return the problem with only the `kept` free variables, and with all evidence."""
+    """Return the problem with all evidence, and with only the free variables in the mask `kept`."""
     roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
     return replace(problem, roles=roles)
 
 
 @dataclass(frozen=True)
 class GatedBeliefsSpec(AbstractLikelihoodSpec):
-    """A specification of the distribution that is the product of the beliefs of the free variables.
+    """A specification of the likelihood under the product of the free variables' beliefs.
 
     Args:
         gates: Weights of the gates.
@@ -158,14 +156,14 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
         return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        # A likelihood needs the cross-entropy, even if training used another loss.
+        # The likelihood is computed from the cross-entropy, even if training minimised another loss.
         risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class BeliefLikelihood(AbstractLikelihood):
-    """The negative sum of the log beliefs of the observed states; for evaluation only, without a gradient."""
+    """The negative sum of the log beliefs in the labels. It is for evaluation only; the gradient is NaN."""
 
     graph: ReducedGraph
     states: np.ndarray

@@ -1,7 +1,8 @@
-"""Edge grafting: structure and tables of a graph are learned together by adding candidate edges of the model.
+"""Edge grafting: structure learning that adds candidate edges to the model while it learns their tables of weights.
 
-Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
-edge grafting with on-demand statistics, best choice with a search history and a reservoir, first hit.
+An edge joins two *ends*, the keys of two literals, in each sample with both keys (see `graph/candidates.py`).
+Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018), for
+edge grafting with on-demand statistics, best choice with a search history and a reservoir, and first hit.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from relcrf.structure.scores import null_gradient
 from relcrf.structure.search import PenaltyStrengths, StructureSearch, group_lasso_factory
 
 CHANCE_L1_FACTOR = 2.0
-"""Default l1 as a multiple of `null_gradient`.
+"""Default `l1` as a multiple of `null_gradient`, the gradient of an edge between independent ends.
 
-With 2, edges between independent ends rarely pass the test, both for 5 x 5 tables and for pairs of literals.
+With 2, an edge between independent ends rarely passes the test, whether it has a 5 x 5 table or joins two literals.
 """
 
 ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
@@ -34,36 +35,36 @@ ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
 
 @dataclass(frozen=True)
 class GraftingBackend(AbstractWholeGraphBackend):
-    """Pseudo-likelihood with group L1, starting from the templates and adding candidate edges.
+    """Structure learning by pseudo-likelihood with a group L1 penalty on candidate edges.
 
-    Training first learns the templates' weights. Each of the following rounds tests edges, adds those whose gradient
-    exceeds their penalty, and runs a few iterations of the optimiser. If no edge passes, the optimiser runs to
-    convergence and all edges are tested by their exact gradients; training ends if none passes. An edge whose weights
-    are all 0 is removed.
+    Training first learns the weights of the templates. Each of the following rounds tests edges, adds edges that pass
+    the test, and runs a few iterations of the optimiser. An edge passes if its gradient exceeds the penalty. If no edge
+    passes, the optimiser runs to convergence and exact gradients of all edges are tested; if no edge passes this test,
+    training ends. Edges whose weights are all 0 are removed at the end.
 
     Args:
-        activation: Rule that selects the edges to add. `edges`: the best of all edges. `best-choice`: the best of a
-            sample from a priority queue. `first-hit`: the first edge that passes. `features`: the best single weights
-            of all edges, with L1 instead of group L1.
-        alpha: For `best-choice`: 0 adds all edges of the reservoir with gradients above the mean, 1 only the best edge.
-        reservoir_size: Maximum number of edges (weights for `features`) added per round.
-        tests_per_round: Number of edges tested per round with `best-choice`, and maximum number with `first-hit`.
-        hub_fraction: A node with more than this fraction of its possible edges is a hub. The candidates of hubs are
-            tested first; 0 disables hubs.
-        score: Test statistic of an edge: `gradient` is exact; `counts` measures the dependence of the two ends' labels.
-        l1: Penalty strength for candidates that do not set their own. An edge of d weights adds `l1 sqrt(d) |weights|`
-            to the loss, which is a sum over variables. 0 selects twice the gradient that occurs by chance between
-            independent ends.
-        l2: Penalty `l2 / 2 |weights|^2` on all weights whose template does not set its own.
-        max_seconds: Time limit in seconds; learning then stops with the current model. 0 disables the limit.
+        activation: Rule that selects the edges to add. `edges`: the best of all edges. `best-choice`: the best of the
+            first edges in a priority queue. `first-hit`: the first edge that passes. `features`: the best single
+            weights of all edges, with L1 instead of group L1.
+        alpha: For `best-choice`: 0 adds edges with at least the mean gradient of the reservoir, 1 only the best edge.
+        reservoir_size: Maximum number of passing edges (the reservoir) per round; for `features`, number of weights.
+        tests_per_round: Maximum number of edges tested per round, for `best-choice` and `first-hit`.
+        hub_fraction: An end with more than this fraction of its possible edges is a hub; the candidate edges of hubs
+            are tested first. 0 disables hubs.
+        score: Test statistic of an edge: `gradient` (exact) or `counts` (dependence of the labels of the two ends).
+        l1: Penalty strength for candidates whose declaration specifies no `l1`. An edge with d weights adds `l1 sqrt(d)
+            |weights|` to the loss, which is a sum over variables. 0 selects twice the gradient that an edge between
+            independent ends has by chance.
+        l2: Strength of the penalty `l2 / 2 |weights|^2` for templates that specify no `l2`.
+        max_seconds: Time limit in seconds, at which learning stops with the current model. 0 disables the limit.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of iterations in each stage.
-        tolerance: Maximum violation of the optimality conditions, relative to the smallest l1 of candidates.
-        validation_fraction: Fraction of the labels held out for early stopping; training afterwards continues on all
-            labels. 0 disables early stopping.
-        patience: Number of rounds without improvement on the held-out labels before training stops.
+        tolerance: Maximum violation of the optimality conditions, relative to the smallest `l1` of all candidates.
+        validation_fraction: Fraction of the labels that are held out for early stopping. A further stage then learns
+            the weights from all labels. 0 disables early stopping.
+        patience: Number of rounds without improvement on the held-out labels after which training stops.
         inference: Name of a method that computes marginals; see docs/explanation/inference.
-        seed: Seed of the queue's order, of the held-out labels, and of sampling methods.
+        seed: Seed of the queue's order, of the choice of held-out labels, and of sampling methods.
     """
 
     name: ClassVar[str] = "grafting"
@@ -101,7 +102,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         base = blanket_graph(problem.graph, problem.roles, problem.states)
         model = EdgeLikelihood.build(base, problem.states[base.variables], spaces)
         trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.validation_fraction
-        # If no two ends are in the same sample, the gradient is 0 and every strength is suitable.
+        # If no sample contains two ends, `null_gradient` is 0 and the strength has no effect.
         l1 = [
             space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)
@@ -126,10 +127,10 @@ class GraftingBackend(AbstractWholeGraphBackend):
         return FitResult({"weights": final.point[order]}, tuple(stages.completed), summary, pairs)
 
     def _edge_spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
-        """Return the candidates between labelled variables.
+        """Return the candidate spaces, restricted to the labelled variables.
 
         Raises:
-            UsageError: If this backend cannot learn from the problem.
+            UsageError: If the graph is sharded, a variable is latent, or a candidate is not an edge with an L1 penalty.
         """
         self._require_unsharded(problem, "edges are tested on all samples at once; raise --memory and omit --workers")
         reason = "pseudo-likelihood needs every neighbour's state"
@@ -142,7 +143,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
                 raise UsageError(Diagnostic("E397", message, hint=hint))
             if space.l1 == 0.0:
                 message = f"candidates '{space.name}' have no L1 penalty, so every candidate would be added"
-                hint = "set their 'l1' above 0, or declare them as a template"
+                hint = "set 'l1' of the candidates above 0, or declare a template instead"
                 raise UsageError(Diagnostic("E399", message, hint=hint))
             spaces.append(space.restrict_to_variables(problem.roles == Role.FREE))
         return tuple(spaces)

@@ -1,4 +1,4 @@
-"""The inference task of a backend: a graph of the free variables with the active factors, and an inference method."""
+"""The inference task of a backend: a graph of the free variables with the factors in use, and an inference method."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from relcrf.inference.result import AbstractInference
 
 @dataclass(frozen=True, eq=False)
 class InferenceTask:
-    """A graph, its weights and an inference method.
+    """A graph, the weights of the graph, and an inference method.
 
     Args:
-        graph: The graph of the free variables, with the active factors.
+        graph: The graph of the free variables, with the factors that the backend uses.
         weights: The weights of the graph, shape (layout.size,).
-        method: Constructs the inference method for the scopes of the graph or of a part of it.
-        observed_states: States of observed nodes, shape (n_nodes,), -1 for all others; None if no node is observed.
+        method: Constructor of the inference method for the scopes of the graph, or of a part of the graph.
+        observed_states: States of observed nodes, shape (n_nodes,); -1 for other nodes. None if no node is observed.
         is_mean_field: Whether the method is mean field; the messages from factors to nodes are then expected log
             potentials.
     """

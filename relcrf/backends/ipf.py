@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: maximum likelihood by fitting the counts of one table after another."""
+"""Iterative proportional fitting: maximum likelihood by matching expected to observed counts, table by table."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Unpenalised maximum likelihood for tables of weights; the evidence selects tables but does not scale them.
+    """Unpenalised maximum likelihood; the evidence may select the weights of a factor, but not multiply weights.
 
-    The method is described in `learning/proportional_fitting.py`.
-
+    The method and the tables are described in `learning/proportional_fitting.py`.
 
     Args:
         l2: Must be 0; proportional fitting has no penalty.
@@ -35,13 +34,13 @@ class IpfBackend(AbstractWholeGraphBackend):
             this fraction of its initial value.
         update: `each` updates one table after another; `all` updates all tables simultaneously, as in generalised
             iterative scaling.
-        smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are
-            equally likely. With smoothing, a state that never occurs in the labels has a small potential instead of 0.
-        inference: Name of a method that computes a log partition; see docs/explanation/inference. The fit is only as
-            exact as this method.
+        smoothing: Fraction of the observed counts that is replaced by expected counts under the initial weights. With
+            smoothing, a state that never occurs in the labels has a small potential instead of 0.
+        inference: Name of a method that computes the log partition; see docs/explanation/inference. The fit is exact
+            only if this method is exact.
 
     Raises:
-        UsageError: If `update` or `inference` has another value, `l2` is not 0, or `smoothing` is not in [0, 1).
+        UsageError: If `update` or `inference` has an unknown value, `l2` is not 0, or `smoothing` is not in [0, 1).
     """
 
     name: ClassVar[str] = "ipf"
@@ -104,18 +103,18 @@ class IpfBackend(AbstractWholeGraphBackend):
         """Reject problems that proportional fitting does not support.
 
         Raises:
-            UsageError: For a sharded graph, latent attributes, penalties, features that are not counts, or overlapping
-                patterns.
+            UsageError: If the graph is sharded, an attribute is latent, or a template has a penalty, features that are
+                not counts, or overlapping patterns.
         """
         self._require_unsharded(problem, "raise --memory and omit --workers, or use --backend ess")
-        reason = "it matches counts of observed states"
+        reason = "proportional fitting matches counts of observed states"
         self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
             block = problem.graph.layout.blocks[group.block]
             if block.fixed:
                 continue
             if block.l1 or block.l2:
-                raise _penalty_error(f"template '{block.name}' has one")
+                raise _penalty_error(f"template '{block.name}' has a penalty")
             if not has_count_features(group):
                 reason = "multiplies its weights by numbers of the evidence"
                 raise _unsupported_template(block.name, reason, "encode the numbers as values of a domain in 'per'")

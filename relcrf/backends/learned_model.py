@@ -21,7 +21,7 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 @dataclass(frozen=True)
 class WeightSchema:
-    """A weight layout, with the templates, keys and features of its weights."""
+    """A weight layout, and the templates, keys and features to which the weights belong."""
 
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
@@ -37,17 +37,17 @@ class LearnedModel:
     """A model with all information that prediction needs.
 
     Args:
-        backend, settings: Name of the backend and its settings.
-        vectors: Named weight vectors of shape (layout.size,), except `gates`, which has the layout of the gates.
-        templates: The templates with the keys and features of their weights, in the order of the blocks of `layout`.
-        vocabulary: The values of the open domains, in the order of their codes.
+        backend, settings: Name and settings of the backend.
+        vectors: Weight vectors by name, of shape (layout.size,). The vector `gates` has the layout of the gates.
+        templates: The template of each block of `layout`, with the keys and features of the block's weights.
+        vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
         summary: Summary values of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
             weights.
         converged: Whether every optimisation has converged.
         histograms, moments: See `FitResult`.
         gates: The schema of the gates; None if factors have no gates.
-        seconds: Training time; 0 if the model was read from a run folder, where `timings.json` contains it.
+        seconds: Training time; 0 if the model was read from a run folder.
     """
 
     spec: ModelSpec
@@ -66,15 +66,15 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend with the settings of training, except for the given settings."""
+        """Return the backend; the given settings override the settings of training."""
         return make_backend(self.backend, **{**self.settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
-        """Return a ground graph to which the candidates chosen in training are added.
+        """Return the grounding with the candidates that training chose.
 
         Raises:
-            DataError: If the weights are those of another model, for example because files of two runs are in one
-                folder.
+            DataError: If the weights belong to another model, for example because one folder contains files of two
+                runs.
         """
         names = {t.name for t in self.spec.templates if t.is_candidate}
         chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
@@ -95,10 +95,11 @@ class LearnedModel:
         """Return the weight vectors in the layout of another ground graph; weights of keys unseen in training are 0.
 
         Raises:
-            DataError: If a predicted attribute has values that did not occur in training.
+            DataError: If a predicted attribute has values that did not occur in training, or a feature vector
+                has another length than in training.
         """
         layout = grounding.graph.layout
-        # Fixed weights keep the model's values, even for unseen keys.
+        # Fixed weights have the values that the model declares, even for unseen keys.
         default = np.where(layout.learnable_mask(), 0.0, layout.initial())
         old, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
         vectors = {
@@ -117,7 +118,7 @@ class LearnedModel:
         return vectors
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
-        """Return the number of keys of a ground graph that have no learned weights, for each template with such keys."""
+        """Return the number of keys without learned weights in a ground graph, by template; zeros are omitted."""
         out = {}
         for old, new in zip(self.templates, grounding.templates, strict=True):
             if old.keys and new.keys:
@@ -137,11 +138,11 @@ def _transfer_weights(
     default: np.ndarray,
     blocks: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray:
-    """Return weights of one schema in the layout of another, with the default for missing weights.
+    """Return the weights of the schema `old` in the layout of the schema `new`; `default` contains missing weights.
 
     Args:
-        blocks: Index pairs of the blocks of the same templates; None if both schemas have the same templates in the
-            same order.
+        blocks: For each common template, the indices of its blocks in `old` and in `new`; None if both schemas have the
+            same templates in the same order.
     """
     weights = default.copy()
     if blocks is None:
@@ -149,9 +150,9 @@ def _transfer_weights(
     for source_block, block in blocks:
         old_template, new_template = old.templates[source_block], new.templates[block]
         if not new_template.bindings:
-            continue  # no binding in these data, so features and patterns may be unknown
+            continue  # the template has no binding in these data, so features and patterns may be unknown
         if not old_template.bindings and old_template.features != new_template.features:
-            continue  # no binding in training, so its features were unknown
+            continue  # the template had no binding in training, so features were unknown
         if old_template.patterns != new_template.patterns:
             unseen = [p for p in new_template.patterns if p not in old_template.patterns]
             message = f"template '{new_template.name}' has states that did not occur in training: {listing(unseen)}"
@@ -163,17 +164,17 @@ def _transfer_weights(
 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of corresponding features in the old and in the new weight matrix."""
+    """Return the row indices of the common features in the old and in the new weight matrix."""
     old_width, new_width = len(old.features), len(new.features)
     if old.features != (new.features[:old_width] if new.is_extensible else new.features):
-        message = f"template '{new.name}' has {new_width} features here but had {old_width} in training"
+        message = f"template '{new.name}' has {new_width} features in these data but had {old_width} in training"
         raise DataError(Diagnostic("E224", message, hint="use vectors of the same length in all data of a model"))
     offsets = np.arange(old_width)
     if old.keys is None or new.keys is None:
         return offsets, offsets
     n = len(old.keys.values)
     if old_width == new_width and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
-        # This is the usual case, because values seen in training have the same codes.
+        # This is the usual case, because values that occurred in training have the same codes.
         all_features = np.arange(n * old_width)
         return all_features, all_features
     new_index = {value: k for k, value in enumerate(new.keys.values)}

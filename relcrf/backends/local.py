@@ -19,7 +19,7 @@ from relcrf.graph.reduction import ReducedGraph
 class LocalBackend(AbstractLikelihoodBackend):
     """Multinomial logistic regression on the unary templates, by exact maximum likelihood.
 
-    Relations are ignored, including those to labelled neighbours. For the other settings see
+    Factors over several variables are ignored, including factors with labelled neighbours. For the other settings, see
     `AbstractLikelihoodBackend`.
 
     Args:
@@ -45,7 +45,7 @@ class LocalBackend(AbstractLikelihoodBackend):
 
 @dataclass(frozen=True)
 class UnaryLikelihoodSpec(AbstractForestSpec):
-    """A specification of the likelihood of each variable under its unary factors."""
+    """A specification of the likelihood of independent variables, each under its unary factors."""
 
     backend: str
 

@@ -18,11 +18,11 @@ def training_problem(
     *,
     with_candidates: bool = False,
 ) -> Problem:
-    """Return a problem with labelled and latent variables free, evidence clamped, and all other variables absent.
+    """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
 
     Args:
-        hidden: Variables whose labels are ignored, shape (n_variables,), bool.
-        evidence: Variables whose labels are evidence instead of targets, shape (n_variables,), bool.
+        hidden: Mask of the variables whose labels are ignored, shape (n_variables,), bool.
+        evidence: Mask of the variables whose labels are evidence instead of targets, shape (n_variables,), bool.
         with_candidates: Whether to include the candidate spaces of the model.
 
     Raises:
@@ -45,10 +45,10 @@ def training_problem(
 def query_problem(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
-    """Return the graph with the chosen candidates, its weights, and a problem in which the unknown variables are free.
+    """Return the grounding with chosen candidates, the weight vectors for the grounding, and the inference problem.
 
     Args:
-        hidden: Variables whose labels are ignored, shape (n_variables,), bool.
+        hidden: Mask of the variables whose labels are ignored, shape (n_variables,), bool.
         queries: Mask of the query variables; see `relcrf.api.predict`.
 
     Raises:

@@ -27,7 +27,7 @@ from relcrf.grounding.grounding import Grounding
 HASH_CHUNK_ROWS = 1 << 20
 
 PACKAGES = ("relcrf", "numpy", "scipy", "numba", "duckdb")
-"""Packages whose versions may change the last bits of a result."""
+"""Packages whose version may affect the last bits of a result."""
 
 READ_CHUNK_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ class TrainingProtocol:
     Args:
         split, holdout: Values of the options `--split` and `--holdout`; None and empty if training used all labels.
         calibrate: Number of folds for temperature calibration; 0 disables it.
-        workers, memory, budget: Options of `relcrf train`.
+        workers, memory, budget: Values of these options of `relcrf train`.
         spark_master: URL of the Spark master, if training ran on Spark.
     """
 
@@ -54,7 +54,7 @@ class TrainingProtocol:
 
 @dataclass(frozen=True)
 class TableDigest:
-    """The number of rows of a table and their order-independent hash, comparable within one version of DuckDB."""
+    """The number of rows of a table, and an order-independent hash of the rows that depends on DuckDB's version."""
 
     rows: int
     hash: str
@@ -86,7 +86,7 @@ class Provenance:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that may change the last bits of a result."""
+    """Return the versions of software and hardware that may affect the last bits of a result."""
     machine = f"{platform.system()} {platform.machine()} {binding.get_host_cpu_name()}"
     packages = {name: version(name) for name in PACKAGES} | plugins.plugin_versions(entry_points)
     return {"python": platform.python_version(), **packages, "machine": machine}
@@ -113,7 +113,7 @@ def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _iter_graph_names(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
-    """Yield the names of states, keys and features; keys that are values of a domain are not repeated."""
+    """Yield the values of domains and the names of features and keys; keys that are values of a domain are omitted."""
     yield sorted(grounding.domains.items())
     for info in grounding.templates:
         yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values

@@ -1,4 +1,4 @@
-"""Pseudo-likelihood with approximate inference, for factors of any size, such as transitivity.
+"""Pseudo-likelihood with approximate inference, for factors over any number of variables, such as transitivity rules.
 
 Source: Besag, Statistical analysis of non-lattice data (1975); in relational models, Richardson & Domingos (2006).
 """
@@ -39,7 +39,7 @@ class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
 class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     """Pseudo-likelihood of each variable given its neighbours' labels, with inference by sampling or by mean field.
 
-    Training omits unlabelled variables and all of their factors.
+    Training omits unlabelled variables and all factors over unlabelled variables.
 
     Args:
         inference: Name of a method that computes marginals; see docs/explanation/inference.
@@ -48,7 +48,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         seed: Seed of sampling methods.
 
     Raises:
-        UsageError: If `inference` has another value.
+        UsageError: If `inference` has an unknown value.
     """
 
     name: ClassVar[str] = "pseudo"
@@ -62,7 +62,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         self._require_one_of("inference", MARGINAL_METHODS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        self._require_labels(problem, "it needs every neighbour's state", "use --backend ess")
+        self._require_labels(problem, "pseudo-likelihood needs every neighbour's state", "use --backend ess")
         return self.fit_weights(
             problem.total_likelihood(PseudoLikelihoodSpec()), problem.graph.layout.initial, monitor, "variables"
         )

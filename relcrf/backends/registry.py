@@ -26,7 +26,7 @@ def backend_class(name: str) -> type[AbstractBackend]:
     """Return the backend class of the given name.
 
     Raises:
-        UsageError: For an unknown name, or if the package that provides the backend is broken.
+        UsageError: If the name is unknown, or the package that provides the backend is broken.
     """
     matching = [entry for entry in _entries() if entry.name == name]
     if not matching:
@@ -37,22 +37,22 @@ def backend_class(name: str) -> type[AbstractBackend]:
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
     loaded: type[AbstractBackend] = plugins.load_entry(
-        entry, "E303", "backend", lambda found: _type_error(entry, found)
+        entry, "E303", "backend", lambda value: _type_error(entry, value)
     )
     return loaded
 
 
-def _type_error(entry: EntryPoint, found: object) -> str | None:
-    if isinstance(found, type) and issubclass(found, AbstractBackend):
+def _type_error(entry: EntryPoint, value: object) -> str | None:
+    if isinstance(value, type) and issubclass(value, AbstractBackend):
         return None
     return f"{entry.value} is not a subclass of relcrf.backends.base.AbstractBackend"
 
 
 def make_backend(name: str, **settings: Any) -> AbstractBackend:
-    """Return a backend with some of its settings changed; strings are converted to the setting's type.
+    """Return a backend with settings that override the defaults; strings are converted to the type of the setting.
 
     Raises:
-        UsageError: For an unknown backend or setting, or a value of the wrong type.
+        UsageError: If the backend or a setting is unknown, or a value has the wrong type.
     """
     cls = backend_class(name)
     return cls(**convert_settings(cls, f"backend '{name}'", settings, setting_names(cls)))

@@ -1,11 +1,11 @@
-"""Run folders: the files that training writes; an interrupted training run resumes from them.
+"""Run folders: the files that training writes, and from which an interrupted training run resumes.
 
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
 `log.jsonl` (the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
-`manifest.json`: the hash of each other file, and the provenance of the run. All files except the timings are bitwise
-reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; it is renamed when it is
-complete.
+`manifest.json` (the hashes of the other files except the timings, and the provenance of the run). All files except the
+timings are bitwise reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; a
+complete run is renamed to `NAME`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
 FORMAT_VERSION = 2
-"""Version of the folder's layout; `load` rejects other versions."""
+"""Version of the format of run folders; `load` rejects folders of other versions."""
 
 MANIFEST = "manifest.json"
 
@@ -57,20 +57,20 @@ def _resolve(folder: Path) -> Path:
 
 
 def partial_folder(folder: Path) -> Path:
-    """Return the path of the unfinished run."""
+    """Return the path of the partial folder, which contains the unfinished run."""
     whole = _resolve(folder)
     return whole.with_name(whole.name + ".partial")
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Reject a path to which a run cannot or must not be written; change nothing.
+    """Require that a run can be written to a folder without loss of other files; this function changes no files.
 
     Args:
-        inputs: Files and folders that must not be replaced together with the run folder.
+        inputs: Inputs of the run; they must not be located in the run folder, which the run replaces.
 
     Raises:
-        UsageError: If the path contains other files, a complete run, or an interrupted run that would be lost; if there
-            is nothing to resume; or if another process is training there.
+        UsageError: If the folder contains other files, a complete run, or an interrupted run that would be lost; if
+            there is nothing to resume; or if another process is training in the folder.
     """
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
@@ -89,10 +89,10 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
             raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if foreign := _foreign_files(whole):
         message = f"'{folder}' contains files that training did not write: {listing(foreign)}"
-        raise UsageError(Diagnostic("E331", message, hint="move them, or choose another --out"))
+        raise UsageError(Diagnostic("E331", message, hint="move these files, or choose another --out"))
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
-        message = f"'{partial}' has the name of an unfinished run but is not one; it is not replaced"
-        raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
+        message = f"'{partial}' has the name of an unfinished run but does not contain one"
+        raise UsageError(Diagnostic("E331", message, hint="rename this folder, or choose another --out"))
     if partial.is_dir():
         with _lock_partial(partial):
             pass  # only check that no other process trains there
@@ -100,12 +100,12 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
         hint = "omit --resume to start a new run"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
-        hint = "continue it with --resume, or start over with --force"
+        hint = "resume the run with --resume, or start over with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
 def _foreign_files(folder: Path) -> list[str]:
-    """Return the names in a run folder that its manifest does not list; an empty list if there is no manifest."""
+    """Return the names of files in a run folder that the manifest does not list; an empty list without a manifest."""
     if not folder.is_dir() or not (hashes := manifest_hashes(folder)):
         return []
     expected = {*hashes, MANIFEST, "timings.json"}
@@ -114,10 +114,10 @@ def _foreign_files(folder: Path) -> list[str]:
 
 @contextmanager
 def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
-    """Yield the partial folder of a run that starts or resumes, locked against other processes.
+    """Yield the partial folder of a new or resumed run; the folder is locked against other processes.
 
     Raises:
-        UsageError: If `require_writable` rejects the folder; it may have changed since an earlier check.
+        UsageError: If `require_writable` rejects the folder, which may have changed since an earlier check.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
@@ -138,7 +138,8 @@ def _lock_partial(partial: Path) -> Iterator[None]:
             yield
     except Timeout:
         message = f"another process is training in '{partial}'"
-        raise UsageError(Diagnostic("E407", message, hint="wait until it ends, or choose another --out")) from None
+        hint = "wait until that process ends, or choose another --out"
+        raise UsageError(Diagnostic("E407", message, hint=hint)) from None
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
@@ -157,7 +158,7 @@ def save(
     step_seconds: Sequence[WallCpuSeconds] = (),
     provenance: Provenance | None = None,
 ) -> None:
-    """Write a run folder under its partial name; an existing run is replaced only when the new one is complete.
+    """Write a run to its partial folder; when all files are written, this folder replaces an existing run folder.
 
     Args:
         timings, step_seconds: See `Timings`.
@@ -204,7 +205,7 @@ def save(
         "provenance": provenance and provenance.as_dict(),
     }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    # This comes after all files are written: a failure before this point must not lose the checkpoint.
+    # The checkpoint is removed after all files are written, so that no earlier failure loses the checkpoint.
     move_aside(partial / "checkpoint", partial)
     replace_folder(partial, _resolve(folder))
     remove_folder(partial)
@@ -214,8 +215,8 @@ def load(folder: Path) -> LearnedModel:
     """Return the learned model of a run folder.
 
     Raises:
-        DataError: If the folder is not a run folder, is damaged or has another format version, or the run is
-            unfinished.
+        DataError: If the folder is not a run folder, is damaged, has another format version, or contains an unfinished
+            run.
         ModelError: If the model of the run is invalid.
     """
     if not (folder / "run.json").is_file():
@@ -230,7 +231,7 @@ def load(folder: Path) -> LearnedModel:
             message = (
                 f"the run folder '{folder}' has format {version}; this version of relcrf reads format {FORMAT_VERSION}"
             )
-            raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
+            raise DataError(Diagnostic("E335", message, hint="use the relcrf version of the folder, or train again"))
         _require_unchanged(folder)
         backend = from_json_value(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
@@ -281,11 +282,11 @@ def _require_unchanged(folder: Path) -> None:
     for name, expected in manifest_hashes(folder).items():
         with _checked_path(folder, name):
             if file_hashes(folder, [name])[name] != expected:
-                raise ValueError("its content does not match the manifest")
+                raise ValueError("the content of the file does not match the manifest")
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hashes in the manifest by file name, without the timings; an empty dictionary if there is no manifest.
+    """Return the hashes that the manifest contains, by file name; an empty dictionary if there is no manifest.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -294,7 +295,7 @@ def manifest_hashes(folder: Path) -> dict[str, str]:
 
 
 def load_provenance(folder: Path) -> Provenance | None:
-    """Return the provenance of a run, or None if it is not known.
+    """Return the provenance of a run; None if the manifest contains no provenance or does not exist.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -305,7 +306,7 @@ def load_provenance(folder: Path) -> Provenance | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run folder; empty if there is none.
+    """Return the manifest of a run folder; an empty dictionary if there is no manifest.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -319,7 +320,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _checked_path(folder: Path, name: str) -> Iterator[Path]:
-    """Yield the path of a file of a run folder, and report read errors in the context as damage to this file.
+    """Yield the path of a file in a run folder; a read error in the context is raised as DataError for this file.
 
     Raises:
         DataError: If the file is damaged, or `contained_path` rejects it.
@@ -332,19 +333,20 @@ def _checked_path(folder: Path, name: str) -> Iterator[Path]:
 
 
 def contained_path(folder: Path, name: str) -> Path:
-    """Return the path of a file, possibly missing, of a run folder, which may come from an untrusted source.
+    """Return the path of a file in a run folder from an untrusted source; the file may be missing.
 
     Raises:
-        DataError: If the path leads out of the folder, is part of a cycle of links, or is a pipe or a device, on which
-            a reader may block.
+        DataError: If the path leads out of the folder, is part of a cycle of links, or is not a regular file (reading a
+            pipe or a device may block).
     """
     path = folder / name
     real = os.path.realpath(path)
-    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # links that form a cycle
+    # `realpath` returns a link only if links form a cycle.
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):
         message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
-        raise damaged_file_error(path, ValueError("it is not a file"))
+        raise damaged_file_error(path, ValueError("the path is not a regular file"))
     return path
 
 
@@ -352,7 +354,7 @@ def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """Read an array of floats.
 
     Raises:
-        ValueError: If the file contains another shape or type.
+        ValueError: If the array in the file has another shape or type.
     """
     column = open_column(path)
     if column.shape != shape or column.dtype != np.float64:
@@ -361,7 +363,7 @@ def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one line of the log; see `CheckpointMonitor.step`."""
+    """Return an entry of the log with its values converted to the types that `CheckpointMonitor.step` writes."""
     names = ("iteration", "weights", "chosen") if "chosen" in plain else ("iteration", "weights")
     integers = {name: int(np.int64(plain[name])) for name in names}
     return {
@@ -385,7 +387,7 @@ def load_timings(folder: Path) -> Timings:
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:
-    """Return the moments of a file, or None if the file does not exist."""
+    """Read moments from a file; return None if the file does not exist."""
     if not path.exists():
         return None
     rows = _read_floats(path, (3, size))
@@ -394,20 +396,20 @@ def _read_moments(path: Path, size: int) -> Moments | None:
     return Moments(*rows)
 
 
-def _histograms_to_json(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
+def _histograms_to_json(by_quantity: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
-        figure: {name: histogram.as_dict() for name, histogram in histograms.items()}
-        for figure, histograms in figures.items()
+        quantity: {phase: histogram.as_dict() for phase, histogram in by_phase.items()}
+        for quantity, by_phase in by_quantity.items()
     }
 
 
 def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
-    """Return the histograms of a file; empty if the file does not exist."""
+    """Read histograms from a file; return an empty dictionary if the file does not exist."""
     if not path.exists():
         return {}
     return {
-        figure: {name: Histogram.from_dict(plain) for name, plain in histograms.items()}
-        for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
+        quantity: {phase: Histogram.from_dict(plain) for phase, plain in by_phase.items()}
+        for quantity, by_phase in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 
@@ -423,10 +425,10 @@ def _keys_to_json(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | No
 
 
 def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> WeightSchema:
-    """Return a schema from its JSON form and the JSON form of each template's keys.
+    """Return the schema with the JSON form `plain`; `keys` contains the JSON form of each template's keys.
 
     Raises:
-        ValueError: If the sizes of templates and weight blocks differ.
+        ValueError: If the size of a template differs from the size of its weight block.
         TypeError: If a size is not an integer.
     """
     layout = WeightLayout(from_json_value(tuple[WeightBlock, ...], plain["blocks"]))

@@ -1,4 +1,4 @@
-"""Learning and inference over shards: the same backends on parts of a graph that an executor distributes to workers."""
+"""Learning and inference over shards, i.e. parts of a graph that an executor distributes to workers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from relcrf.inference.result import Verdict
 T = TypeVar("T")
 
 RESULT_FILES = ("result_variables", "marginals", "map_states", "edges")
-"""Files with the inference results of a shard."""
+"""Names of the files with the inference results of a shard."""
 
 BYTES_PER_FACTOR = 300
-"""Approximate memory per factor of a loaded shard: its edge, its terms and its tables."""
+"""Approximate memory per factor of a loaded shard, in bytes: the edge, terms and tables of the factor."""
 
 
 @dataclass(frozen=True)
 class ShardedProblem(Problem):
-    """A problem whose components are stored in shards. Sums are bitwise equal for all executors.
+    """A problem whose connected components are stored in shards. Sums over shards are bitwise equal for all executors.
 
     Args:
         shards: Folders of the shards.
@@ -67,7 +67,7 @@ def shard_problem(
     """Split a problem into shards.
 
     Args:
-        folder: An empty folder; for a cluster, one that all its machines share.
+        folder: An empty folder; on a cluster, all machines must share this folder.
         memory: Approximate memory limit of a worker in bytes.
     """
     size = min(SHARD_FACTORS, max(1, memory // (8 * BYTES_PER_FACTOR)))
@@ -89,10 +89,10 @@ def shard_problem(
 def infer_shards(
     problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[str, np.ndarray]
 ) -> InferenceResult:
-    """Infer on every shard and merge the results.
+    """Run inference on every shard and merge the results.
 
     Raises:
-        UsageError: If the backend needs an unsharded graph.
+        UsageError: If the backend does not support shards.
     """
     require_shardable(backend)
     shared = {name: problem.share_vector(vector) for name, vector in sorted(vectors.items())}
@@ -117,7 +117,7 @@ def infer_shards(
 
 
 def require_shardable(backend: AbstractBackend) -> None:
-    """Raise UsageError if the backend needs an unsharded graph."""
+    """Raise UsageError if the backend does not support shards."""
     if reason := backend.unshardable_reason:
         message = (
             f"the graph is split into shards, but backend '{backend.name}' needs the whole graph, because {reason}"
@@ -126,7 +126,7 @@ def require_shardable(backend: AbstractBackend) -> None:
 
 
 def unload_shards() -> None:
-    """Unload the shards of this process."""
+    """Unload all shards that this process has loaded."""
     _loaded_shards.clear()
 
 
@@ -135,7 +135,7 @@ _loaded_shards: OrderedDict[Path, Problem] = OrderedDict()
 
 
 def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: int) -> T:
-    """Apply a function to a shard, which stays loaded until `max_loaded` others have been used."""
+    """Apply a function to a shard; the shard stays loaded until `max_loaded` other shards have been used."""
     problem = _loaded_shards.pop(shard, None)
     if problem is None:
         while len(_loaded_shards) >= max_loaded:

@@ -10,7 +10,7 @@ from relcrf.structure.search import SearchState, StructureSearch
 
 
 class StageRunner:
-    """A runner of consecutive training stages, each of which starts at the result of the previous one.
+    """A runner of consecutive training stages; each stage starts from the result of the previous stage.
 
     Args:
         point, chosen: Weights and candidates at the start of the first stage.

@@ -1,4 +1,6 @@
-"""TR-MRF: features are chosen from the model's candidates while their weights are learned.
+"""TR-MRF: structure learning that chooses features from the candidates of a model while it learns the weights.
+
+A candidate is a conjunction of literals. For the samples and *keys* of literals, see `graph/candidates.py`.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014).
 """
@@ -27,47 +29,47 @@ from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, lasso_factory
 
 MAX_WEIGHTS = 1 << 24
-"""Maximum number of weights for `structure=full`; with the optimiser's memory they take about 4 GiB."""
+"""Maximum number of weights for `structure=full`; with this number, the optimiser needs about 4 GiB."""
 
 MAX_LITERAL_CELLS = 1 << 27
-"""Maximum cells of a samples-by-keys table for `structure=grafting`; each of the four tables takes up to a gigabyte."""
+"""Maximum number of cells of one of the four tables of samples by keys for `structure=grafting`; 2**27 take 1 GiB."""
 
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractWholeGraphBackend):
-    """Pseudo-likelihood or contrastive divergence with L1, starting from the templates and adding candidate features.
+    """Structure learning by pseudo-likelihood or contrastive divergence with an L1 penalty on candidate features.
 
-    Training first learns the templates' weights by the pseudo-likelihood of the labels. Then it repeats rounds: add the
-    candidates whose gradients exceed their L1 penalty most, and run a few iterations of the optimiser. When no
-    candidate passes, it optimises to convergence. A candidate whose weight is 0 at the end is removed.
+    Training first learns the weights of the templates by pseudo-likelihood. Each of the following rounds adds the
+    candidates with the largest gradients above the L1 penalty, and runs a few iterations of the optimiser. When no
+    gradient exceeds the penalty, the optimiser runs to convergence. A candidate whose final weight is 0 is removed.
 
     Args:
-        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which also learns latent
+        objective: `pseudo`: pseudo-likelihood. `cd`: contrastive divergence with mean field; only `cd` supports latent
             attributes.
-        cd_steps: For `cd`: number of mean-field updates of each variable, starting at the labels.
-        update: For `cd`: `blocks` updates the variables of one candidate key after another; `parallel` updates all
-            variables at once, which is faster, but strongly coupled variables then swap their states; the gradient does
-            not reflect this, so weights may grow without bound.
-        unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` leaves them out of training.
-            `infer` treats them as latent for `cd`; for `pseudo`, it imputes their probabilities under the learned model
-            given all labels, uses them as neighbours only, and repeats training `imputation_rounds` times.
-        structure: Method of choosing candidates. `cfi`: contrastive feature induction, from the samples with large
-            errors and large signals of literals (see `structure/induction.py`). `grafting`: by the gradients of all
-            candidates. `full`: all candidates are in the model from the start.
-        l1: L1 penalty on candidates, for declarations that do not set their own; the loss is a sum over variables.
-        l2: L2 penalty on all weights, for templates that do not set their own; the loss is a sum over variables.
-        error_threshold: For `cfi`: errors of at most this magnitude are ignored.
-        signal_threshold: For `cfi`: signals of at most this magnitude are ignored.
+        cd_steps: For `cd`: number of mean-field updates of each variable; the first update starts from the labels.
+        update: For `cd`: order of the mean-field updates. `blocks` updates the variables of one key after another.
+            `parallel` updates all variables at once, which is faster. Strongly coupled variables then swap their
+            states; the gradient does not include this effect, so weights may grow without bound.
+        unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` excludes these variables from
+            training. `infer` with `cd` treats them as latent. `infer` with `pseudo` imputes their marginals given all
+            labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
+        structure: Method of choosing candidates. `cfi`: contrastive feature induction, which sums gradients only over
+            samples with a large error of one literal and a large signal of the other (see `structure/induction.py`).
+            `grafting`: exact gradients of all candidates. `full`: all candidates are in the model from the start.
+        l1: L1 penalty on candidates whose declaration specifies no `l1`, added to the sum of the variables' losses.
+        l2: L2 penalty on the weights of templates that specify no `l2`, added to the same sum.
+        error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
+        signal_threshold: For `cfi`: signals (truth values minus the mean) of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.
-        tolerance: The optimiser converges when the gradient has decreased to this fraction of its initial norm.
-        validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
-            0 disables it.
-        patience: Number of rounds without improvement on the held-out labels before training stops.
+        tolerance: The optimiser has converged when the gradient norm is at most this fraction of the initial norm.
+        validation_fraction: Fraction of the labels that are held out for early stopping; a second stage then learns the
+            weights from all labels. 0 disables early stopping.
+        patience: Number of rounds without improvement on the held-out labels after which training stops.
         imputation_rounds: Number of imputations for `pseudo` with `unlabelled=infer`.
         inference: Name of a method that computes marginals; see docs/explanation/inference.
-        seed: Seed of the held-out labels, and of sampling methods.
+        seed: Seed of the initial weights, of the choice of held-out labels, and of sampling methods.
     """
 
     name: ClassVar[str] = "trmrf"
@@ -103,7 +105,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        # Before unlabelled variables become free: unlike states of latent attributes, theirs are not interchangeable.
+        # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.with_unlabelled()
@@ -147,7 +149,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             },
             pairs,
             histograms={
-                name: {when: found[name] for when, found in histograms.items()} for name in ("errors", "signals")
+                name: {phase: by_name[name] for phase, by_name in histograms.items()} for name in ("errors", "signals")
             },
         )
 
@@ -155,7 +157,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         """Reject a problem that this backend cannot learn from.
 
         Raises:
-            UsageError: For a sharded graph, spaces of tables or too large spaces, and latent attributes without `cd`.
+            UsageError: If the graph is sharded, a space is unsupported or too large, or `pseudo` lacks labels.
         """
         hint = "candidates are scored on all samples at once; raise --memory and omit --workers"
         self._require_unsharded(problem, hint)
@@ -167,7 +169,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             self._require_labels(problem, reason, "use --set objective=cd, or --backend ess")
 
     def _pseudo_likelihood(self, problem: Problem, imputed: NodeTables | None) -> LiteralLikelihood:
-        """Return the pseudo-likelihood with no chosen candidates and with imputed unlabelled variables, if any."""
+        """Return the pseudo-likelihood without chosen candidates; `imputed` has marginals of unlabelled neighbours."""
         present = problem.roles == Role.FREE
         if imputed is not None:
             present[imputed.variables] = True
@@ -179,16 +181,16 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         self,
         suffix: str,
         model: LiteralLikelihood | ContrastiveDivergence,
-        induced: ContrastiveInduction,
+        induction: ContrastiveInduction,
         stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or two with early stopping; `suffix` ends their names."""
+        """Learn structure and weights in one stage, or in two with early stopping; stage names end with `suffix`."""
         trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),
             PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
             lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
-            None if self.structure == "full" else induced,
+            None if self.structure == "full" else induction,
             iterations_per_round=self.iterations_per_round,
             patience=self.patience,
         )
@@ -198,7 +200,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         return search, state
 
     def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
-        """Return the unlabelled variables' probabilities under a model, given all labels."""
+        """Return the marginals of the unlabelled variables under the learned model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
         query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
         pairs, order = search.learned_pairs(state)
@@ -212,10 +214,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
 
 def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
-    """Reject spaces of tables.
+    """Reject candidates that are edges with tables instead of conjunctions of literals.
 
     Raises:
-        UsageError: If a space contains tables.
+        UsageError: If a space contains edges with tables.
     """
     for space in spaces:
         if isinstance(space, TableSpace):
@@ -228,7 +230,7 @@ def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
 
 
 def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ...]:
-    """Return the spaces if all contain pairs, so that all candidates can be in the model from the start.
+    """Return the spaces if all candidates are pairs; only pairs can all be in the model from the start.
 
     Raises:
         UsageError: If a space contains triples.
@@ -260,5 +262,5 @@ def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> 
 
 
 def _free_spaces(problem: Problem) -> tuple[PairOrTripleSpace, ...]:
-    """Return the candidates between free variables."""
+    """Return the candidate spaces, restricted to free variables."""
     return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)

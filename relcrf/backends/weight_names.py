@@ -10,11 +10,11 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 
 NAME_COLUMNS = ("template", "key", "feature", "pattern")
-"""Columns that name a weight; the key is empty if the template has no keys."""
+"""Columns that identify a weight; the key is empty if the template has no keys."""
 
 
 def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> Frame:
-    """Return some weights, one per row, with the columns `NAME_COLUMNS` and `weight`.
+    """Return a table with one row per weight and the columns `NAME_COLUMNS` and `weight`.
 
     Args:
         positions: Offsets of the weights in the layout, shape (n,); None selects all weights.
@@ -26,22 +26,22 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
         rows = np.flatnonzero(owner == block)
         start, n_patterns = learned.layout.starts[block], learned.layout.blocks[block].n_patterns
         feature, pattern = np.divmod(positions[rows] - start, n_patterns)
-        distinct, number = np.unique(feature, return_inverse=True)
+        distinct, inverse = np.unique(feature, return_inverse=True)
         named = [info.feature_name(index) for index in distinct.tolist()]
         columns["template"][rows] = info.name
-        columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[number]
-        columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[number]
+        columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[inverse]
+        columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[inverse]
         columns["pattern"][rows] = np.array(info.patterns, dtype=object)[pattern]
     return Frame({**columns, "weight": np.asarray(learned.vectors["weights"], dtype=np.float64)[positions]})
 
 
 def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: int) -> np.ndarray:
-    """Return the offsets of the largest weights of some blocks of the layout, in descending order of magnitude."""
+    """Return the offsets of the weights of largest magnitude in some blocks of the layout, in descending order."""
     starts = learned.layout.starts
     offsets = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
     return np.asarray(offsets[largest_indices(learned.vectors["weights"][offsets], max_count)])
 
 
 def largest_indices(values: np.ndarray, max_count: int) -> np.ndarray:
-    """Return the indices of the values of largest magnitude, descending; ties in the original order, NaN last."""
+    """Return the indices of the values of largest magnitude, descending; ties keep their order, and NaN is last."""
     return np.argsort(-np.abs(values), kind="stable")[:max_count]

@@ -1,4 +1,4 @@
-"""Likelihood and inference on the whole graph of the free variables, by a named inference method."""
+"""Likelihood and inference on the whole graph of the free variables, with a choice of inference methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARGINAL_METHODS = tuple(name for name in METHODS if name != "dual")
 """Inference methods that compute marginals."""
 
 PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
-"""Inference methods that compute marginals and a log partition or an estimate of it."""
+"""Inference methods that compute marginals and the log partition, exactly or approximately."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
     Args:
         backend: Name of the backend, for error messages.
         inference: Name of the inference method.
-        settings: Settings by name; those that the method does not have are ignored.
+        settings: Pairs of the name and value of a setting; settings that the method does not have are ignored.
     """
 
     backend: str
@@ -78,7 +78,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
 
 class AbstractWholeGraphBackend(AbstractBackend):
-    """A backend that infers on the whole graph by the method that its setting `inference` names."""
+    """A backend that infers on the whole graph; the setting `inference` names the inference method."""
 
     method_settings: ClassVar[tuple[str, ...]] = ()
     """Names of the backend's settings that are also settings of the method."""
@@ -120,5 +120,5 @@ class _CheckedInference(AbstractInference):
             raise self._usage_error(error) from None
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
-        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' here: {error}"
+        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' for this graph: {error}"
         return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

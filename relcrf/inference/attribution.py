@@ -1,19 +1,19 @@
 """Additive attribution of a node's marginal to its factors.
 
-For a node and a direction g (one number per state, with sum 0), the attributed quantity is `sum g[s] log p(s)`. A direction
-with 1 at one state and -1 at another gives their log odds. Unary factors contribute `sum g[s] potential[s]`. Factors that also
-contain other nodes contribute `sum g[s] message[s]`, with the message
+For a node and a direction g (one number per state, with sum 0), the attributed quantity is `sum g[s] log p(s)`. With 1 for one
+state and -1 for another state, this is the log odds of the two states. Unary factors contribute `sum g[s] potential[s]`.
+Factors that also contain other nodes contribute `sum g[s] message[s]`, with the message
 
     message[s] = log sum over t of q(t) exp(potential[s, t])
 
-where t is a joint state of the other nodes, and q their marginal in the graph without this node, from a separate inference. If
-the factors form a forest, these are the messages of belief propagation, and the sum of the contributions is exact. In other
-graphs, the other nodes also depend on each other, and the residual is their interaction. In mean field, a message is the
-expectation of the log potentials under the final marginals of the other nodes.
+where t is a joint state of the other nodes, and q is the marginal of the other nodes in the graph without this node, computed
+by a separate inference. If the factors form a forest, the messages are those of belief propagation, and the contributions sum
+exactly to the attributed quantity. In other graphs, the other nodes also depend on each other; the residual is the interaction
+of these nodes. In mean field, a message is the expectation of the log potentials under the final marginals of the other nodes.
 
-The message of several factors is divided among the factors and their features by Aumann-Shapley values (1974): the marginal
-contribution of each is integrated along the straight path from zero to the actual potentials. In the same way, a message is
-divided among the sources of the other node's marginal, along the path from the uniform distribution to this marginal.
+The joint message of several factors is divided among the factors and features by Aumann-Shapley values (1974): the marginal
+contribution of each feature is integrated along the straight path from zero to the actual potentials. In the same way, a
+message is divided among the causes of the other node's marginal, along the path from the uniform distribution to this marginal.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ MIN_PROBABILITY = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class FactorMessage:
-    """The message of a bundle of factors to a node.
+    """The joint message of several factors over the same nodes to one of these nodes.
 
     Args:
-        potential: Log potentials, shape (n_states, n_others); a single column for unary factors.
+        potential: Log potentials of states and joint states of the other nodes, shape (n_states, n_others); one column if
+            unary.
         beliefs: Joint distribution of the other nodes, shape (n_others,).
-        is_expected: If True, the message is the mean of the log potentials (mean field); otherwise the log of the mean potential.
+        is_expected: Whether the message is the mean log potential (mean field) instead of the log of the mean potential.
     """
 
     potential: np.ndarray
@@ -62,11 +63,11 @@ class FactorMessage:
         return _integrate_path(lambda at: direction[:, None] * softmax(log_beliefs + at * self.potential, axis=1))
 
     def belief_contributions(self, direction: np.ndarray) -> tuple[float, np.ndarray]:
-        """Divide the value of `project` among the sources of the other node's distribution.
+        """Divide the value of `project` among the log probabilities of the other node.
 
         Returns:
-            The value of `project` for a uniform distribution of the other node, in nats; and the contribution per nat of each
-            of the other node's log probabilities, a direction of that node, shape (n_others,).
+            The value of `project` for a uniform distribution of the other node, in nats; and the contribution of each log
+            probability of the other node, per nat, shape (n_others,). These contributions are a direction of the other node.
         """
         log_beliefs = np.log(np.maximum(self.beliefs, MIN_PROBABILITY))
         uniform = np.full(len(self.beliefs), 1.0 / len(self.beliefs))

@@ -17,7 +17,7 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
-"""Statuses from best to worst; the status of a graph is the worst status of its components."""
+"""Statuses of verdicts from best to worst; the status of a graph is the worst status of the components."""
 
 
 class MethodAssignment(NamedTuple):
@@ -33,15 +33,15 @@ class Auto(AbstractInference):
     """Inference that chooses a method for each connected component.
 
     Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, loopy belief
-    propagation computes marginals; dual decomposition computes most probable states and bounds their suboptimality.
+    propagation computes marginals; dual decomposition computes most probable states and an upper bound of the best score.
 
-    Components use the junction tree in ascending order of cost, as long as their total cost stays within the memory limit.
+    The junction tree is used for components in ascending order of memory, as long as the total is within the memory limit.
 
     Args:
         memory: Memory limit of all clique tables, in bytes.
         damping: Damping of belief propagation.
         tolerance, max_iterations: Stopping criteria of belief propagation and dual decomposition.
-        observe: Observer of these two methods.
+        observe: Callback that receives the verdicts of these two methods during the run.
     """
 
     scopes: Scopes
@@ -53,7 +53,7 @@ class Auto(AbstractInference):
 
     @cached_property
     def assignments(self) -> list[MethodAssignment]:
-        """Return groups of components with their methods; together the groups cover the graph."""
+        """Return groups of components, each with inference methods; together the groups cover the graph."""
         component = label_scope_components(self.scopes)
         is_tree = _tree_mask(self.scopes, component)
         assignments: list[MethodAssignment] = []
@@ -78,8 +78,8 @@ class Auto(AbstractInference):
             "max_iterations": self.max_iterations,
             "observe": self.observe,
         }
-        sums = BeliefPropagation(rest.scopes, damping=self.damping, **settings)
-        return [*assignments, MethodAssignment(rest, sums, DualDecomposition(rest.scopes, **settings))]
+        propagation = BeliefPropagation(rest.scopes, damping=self.damping, **settings)
+        return [*assignments, MethodAssignment(rest, propagation, DualDecomposition(rest.scopes, **settings))]
 
     @property
     def n_exact_nodes(self) -> int:
@@ -128,7 +128,7 @@ def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
 
 
 def _affordable_mask(method: JunctionTree) -> np.ndarray:
-    """Return a mask of the nodes whose component fits into the memory limit together with all components of lower cost."""
+    """Return a mask of the nodes whose component fits into the memory limit together with all cheaper components."""
     tree = method.clique_tree
     roots = np.flatnonzero(tree.component == np.arange(len(tree.component)))
     by_cost = roots[np.argsort(tree.component_bytes[roots], kind="stable")]

@@ -1,4 +1,7 @@
-"""Loopy belief propagation: sum-product and max-product for any arity and cardinality, exact on forests."""
+"""Loopy belief propagation: sum-product and max-product for any arity and cardinality, exact on forests.
+
+Messages are in the linear domain (not logarithms) if their range permits; otherwise they are in the log domain.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 
 MAX_LINEAR_SPREAD = 600.0
-"""Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 holds about 708."""
+"""Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 supports about 708."""
 ROUNDING_ERROR = 1e-14
 """Rounding error of a log message, relative to the product of the largest potential and the number of summed terms."""
 CELLS_PER_STEP = 1 << 20
@@ -28,7 +31,7 @@ CELLS_PER_STEP = 1 << 20
 MAX_ROUNDS_PER_STEP = 10
 """Maximum number of rounds between two convergence checks."""
 MAX_DECODING_SWEEPS = 100
-"""Maximum number of sweeps that improve a decoded state one node at a time."""
+"""Maximum number of sweeps over the nodes that improve a decoded joint state one node at a time."""
 
 Step = Callable[[int], float]
 
@@ -37,8 +40,8 @@ Step = Callable[[int], float]
 class BeliefPropagation(AbstractInference):
     """Sum-product and max-product belief propagation; the log partition function is the Bethe approximation.
 
-    If nodes and factors form a forest and messages are not damped, results are exact and `MapStates.bound` is the score;
-    otherwise the bound is inf.
+    If nodes and factors form a forest and messages are not damped, results are exact and `MapStates.bound` is the score. In
+    other cases, the bound is inf, unless `appearance` is `trees`.
 
     The verdict's residual is the largest change of an entry of a normalised log message in the last round. If the messages
     imply that no joint state is possible, the log partition function is -inf and marginals are nan. If a message excludes all
@@ -46,17 +49,17 @@ class BeliefPropagation(AbstractInference):
 
     Args:
         schedule: `flooding` updates all messages of a round in parallel. `sequential` visits the nodes in order, alternately
-            forward and backward. `residual` always sends the message with the largest change next; a round sends as many
-            messages as the graph has (Elidan, McGraw & Koller 2006).
+            forward and backward. `residual` always sends the message with the largest change next (Elidan, McGraw & Koller
+            2006); the number of messages per round is the number of messages in the graph.
         damping: Weight of the old log message in the update, in [0, 1).
         tolerance: Residual at which propagation has converged.
         max_iterations: Maximum number of rounds.
-        appearance: None for ordinary propagation. `trees` for tree-reweighted propagation (Wainwright, Jaakkola & Willsky
-            2005) of pairwise graphs: edge appearance probabilities are the frequencies of the pairs in random spanning forests,
-            sampled as evenly as possible. The log partition function and `MapStates.bound` are then upper bounds, even if the
-            messages have not converged.
+        appearance: None for ordinary propagation. `trees` for tree-reweighted propagation (Wainwright, Jaakkola & Willsky 2005)
+            on pairwise graphs; the appearance probability of a pair is the fraction of random spanning forests that contain the
+            pair. The log partition function and `MapStates.bound` are then upper bounds, even if the messages have not
+            converged.
         seed: Seed of the spanning forests.
-        observe: Observer of the rounds.
+        observe: Callback that receives the current verdict after some rounds.
 
     Raises:
         ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted and a factor has more than
@@ -133,13 +136,13 @@ class BeliefPropagation(AbstractInference):
         return PairLanes.from_scopes(self.scopes)
 
     def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
-        """Propagate messages until the stopping criterion holds; return tables, log messages, node products and the verdict."""
+        """Propagate messages until the stopping criterion holds; return log tables, the state in logs, and the verdict."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         tolerance = self._stopping_residual(potentials)
         linear = self._trees is None and self._fits_linear_range(potentials)
-        in_lanes = linear and self.schedule == "flooding"  # pairs then use the tables in the layout of `PairLanes`
+        in_lanes = linear and self.schedule == "flooding"  # the tables of pairs then have the layout of `PairLanes`
         with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
         tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, with_linear_values)
         state = self._uniform_messages(tables)
@@ -159,7 +162,7 @@ class BeliefPropagation(AbstractInference):
         return iterate(step, tolerance, self.max_iterations, self.observe, rounds_per_step)
 
     def _stopping_residual(self, potentials: Potentials) -> float:
-        """Return the residual at which propagation stops. On forests, it is the rounding error; results are then exact."""
+        """Return the residual at which propagation stops. On forests, this is the rounding error, so that results are exact."""
         if self.damping or not self._is_forest:
             return self.tolerance
         max_potential = max(np.abs(table[np.isfinite(table)]).max(initial=1.0) for table in potentials)
@@ -171,7 +174,7 @@ class BeliefPropagation(AbstractInference):
         )
 
     def _fits_linear_range(self, potentials: Potentials) -> bool:
-        """Return True if products of messages at all nodes stay within the range of float64 in the linear domain."""
+        """Return True if, at every node, the product of linear messages stays within the range of float64."""
         scopes = self.scopes
         top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
         if np.isneginf(top).any() or np.isneginf(potentials.factors).any():
@@ -249,7 +252,7 @@ class BeliefPropagation(AbstractInference):
     def _run_flooding(
         self, tables: MessageTables, state: MessageState, potentials: Potentials, tolerance: float
     ) -> Verdict:
-        """Run the flooding schedule; in the linear domain, pairs are updated in vectorised lanes, other factors one by one."""
+        """Run the flooding schedule; linear messages of pairs are updated in vectorised lanes, others factor by factor."""
         net, scopes = self._network, self.scopes
         lane_groups = (
             []
@@ -294,9 +297,9 @@ class BeliefPropagation(AbstractInference):
         return verdict
 
     def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
-        """Return potentials of the spanning forests, chosen so that the mean score over forests is the score of the graph.
+        """Return potentials with which the mean score over the spanning forests equals the score of the graph.
 
-        Every forest contains all nodes; the potential of a pair is divided by its appearance probability.
+        Every forest contains all nodes; the log potential of a pair is divided by the pair's appearance probability.
         """
         net, scopes = self._network, self.scopes
         assert self._trees is not None
@@ -313,10 +316,9 @@ class BeliefPropagation(AbstractInference):
 
 
 def _build_tournament(keys: np.ndarray) -> np.ndarray:
-    """Return the tournament tree of nonnegative keys: the keys are leaves, each parent is the maximum of two children, the root
-    is at index 1.
+    """Return the tournament tree of nonnegative keys; see `send_by_residual`.
 
-    See `send_by_residual`.
+    The keys are the leaves, each parent is the maximum of its two children, and the root is at index 1.
     """
     n = 1 << max(len(keys) - 1, 0).bit_length()
     largest = np.zeros(2 * n)
@@ -329,7 +331,7 @@ def _build_tournament(keys: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeReweighted(BeliefPropagation):
-    """Damped tree-reweighted propagation on pairwise graphs, with upper bounds of log partition function and best score."""
+    """Damped tree-reweighted propagation on pairwise graphs, with upper bounds of the log partition and of the best score."""
 
     appearance: str | None = "trees"
     damping: float = 0.3

@@ -1,9 +1,9 @@
 """Convergence diagnostics of Markov chains: split R-hat and effective sample sizes of many series, without storing samples.
 
 Source: Gelman et al., Bayesian Data Analysis, 3rd edition (2013), 11.4, for R-hat. The effective sample size uses batch means
-(Flegal & Jones 2010), because autocorrelations would require all samples. It is the total variance divided by the variance of
-the batch means, times the number of batches. Because correlations may be longer than a batch, a second estimate uses the halves
-of the chains as batches; the smaller estimate is returned.
+(Flegal & Jones 2010), because autocorrelations would require all samples. The estimate is the number of batches times the total
+variance divided by the variance of the batch means. Correlations may be longer than a batch; a second estimate therefore uses
+halves of chains as batches, and the smaller estimate is returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 NEGLIGIBLE_DEVIATION = 1e-3
-"""Standard deviation below which a series of probabilities is treated as constant; it bounds the error of the mean."""
+"""Standard deviation below which a series of probabilities is treated as constant; the mean is then accurate enough."""
 
 MAX_R_HAT = 1e6
 """R-hat of series that are constant within chains but differ between chains; the formula would divide by zero."""
@@ -26,10 +26,11 @@ class ChainStatistics:
     Args:
         n: Number of samples.
         total: Sum of all samples.
-        n_half, half_total, half_square: Number, sum and sum of squares of the samples of the current half.
+        n_half: Number of samples in the current half.
+        half_total, half_square: Sum of the samples in the current half, and sum of their squares.
         half_sizes: Number of samples of each completed half.
-        mean_sum, mean_square_sum, variance_sum: Sums of the means, squared means and variances of the completed halves.
-        n_batches, batch_square: Number of batches, and sum of the squares of their means.
+        mean_sum, mean_square_sum, variance_sum: Sums over completed halves of the mean, squared mean and variance.
+        n_batches, batch_square: Number of batches, and sum of the squared batch means.
     """
 
     n: int
@@ -50,7 +51,7 @@ class ChainStatistics:
         return cls(0, zeros, 0, zeros, zeros, (), zeros, zeros, zeros, 0, zeros)
 
     def with_batch(self, n: int, total: np.ndarray, square: np.ndarray) -> ChainStatistics:
-        """Return statistics that include a batch of `n` samples, given by their sum and their sum of squares."""
+        """Return statistics that include a batch of `n` samples, whose sum is `total` and whose sum of squares is `square`."""
         return replace(
             self,
             n=self.n + n,
@@ -63,7 +64,7 @@ class ChainStatistics:
         )
 
     def close_half(self) -> ChainStatistics:
-        """Return statistics with the current half completed; halves of fewer than two samples are discarded."""
+        """Return statistics in which the current half is complete; a half of fewer than two samples is discarded."""
         n, zeros = self.n_half, np.zeros_like(self.total)
         if n < 2:
             return replace(self, n_half=0, half_total=zeros, half_square=zeros)
@@ -81,7 +82,7 @@ class ChainStatistics:
         )
 
     def _variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean variance within halves, and the pooled variance, which includes differences between halves."""
+        """Return the mean variance within halves, and the pooled variance, which includes the variance between halves."""
         n, m = float(np.mean(self.half_sizes)), len(self.half_sizes)
         within = self.variance_sum / m
         between = np.maximum(self.mean_square_sum - self.mean_sum**2 / m, 0.0) / max(1, m - 1)

@@ -1,4 +1,4 @@
-"""Clique trees of all components, and their memory requirements, computed before any table is allocated."""
+"""Clique trees of all connected components; their memory requirement is known before any table is allocated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relcrf.kernels import elimination
 from relcrf.kernels.junction_tree import CliqueForest
 
 LOG2_SCALE = 1 << 20
-"""Scale at which base-2 logarithms of cardinalities become integers; integer sums do not depend on the order of summation."""
+"""Factor that converts base-2 logarithms of cardinalities to integers; sums of integers do not depend on the order."""
 
 BYTES_PER_CELL = 8
 """Bytes of a table cell, float64."""
@@ -32,7 +32,7 @@ class CliqueTooLargeError(UnsupportedGraphError):
     Args:
         nodes: Nodes of the clique that is too large, or of the largest clique if only the total is too large.
         n_cells: Number of cells of the clique's table.
-        required_bytes: Required memory; a lower bound, because elimination stops early.
+        required_bytes: Lower bound of the required memory; the exact value is unknown, because elimination stops early.
         memory: Memory limit in bytes.
     """
 
@@ -50,10 +50,10 @@ class CliqueTree:
 
     Args:
         scopes: Scopes of the graph.
-        component: The lowest node of each node's component, shape (n_nodes,).
-        errors: Errors of components whose cliques are too large, by lowest node; `cliques` omits these components.
+        component: The component of each node, represented by the lowest node index in the component, shape (n_nodes,).
+        errors: The error of each component whose cliques are too large, by lowest node; `cliques` omits these components.
         memory: Memory limit for the clique tables of one component, in bytes.
-        cliques: The cliques, children first.
+        cliques: The cliques, children before parents.
     """
 
     scopes: Scopes
@@ -78,7 +78,7 @@ class CliqueTree:
 
     @cached_property
     def component_bytes(self) -> np.ndarray:
-        """Return the bytes of each component's clique tables at its lowest node, shape (n_nodes,); inf if too large."""
+        """Return the bytes of each component's clique tables, indexed by lowest node, shape (n_nodes,); inf if too large."""
         clique_component = self.component[self.cliques.node[self.cliques.start[:-1]]]
         out = np.zeros(self.scopes.n_nodes)
         np.add.at(out, clique_component, BYTES_PER_CELL * np.diff(self.cliques.cell_start))
@@ -110,7 +110,7 @@ def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
     """Return the distinct pairs of nodes that share a factor, the lower node first, shape (n_pairs, 2), int32.
 
     Args:
-        is_included: Mask of the slots of `scopes.node` to consider, bool.
+        is_included: Mask of the entries of `scopes.node` that are considered, bool.
     """
     node = scopes.node[is_included]
     arity = np.bincount(scopes.factor[is_included], minlength=scopes.n_factors).astype(np.int64)
@@ -131,7 +131,7 @@ def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
     component = label_scope_components(scopes)
     weight = np.rint(LOG2_SCALE * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
     max_cells = min(max(1, memory // BYTES_PER_CELL), MAX_CLIQUE_CELLS)
-    limit = int(LOG2_SCALE * math.log2(max_cells)) + 64  # tolerance for rounding of the weights
+    limit = int(LOG2_SCALE * math.log2(max_cells)) + 64  # allows for rounding of `weight`
     errors: dict[int, CliqueTooLargeError] = {}
 
     def reject(node: int, clique: np.ndarray) -> None:
@@ -145,7 +145,7 @@ def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
         reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
     pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
     order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
-    for with_fill_in in (False, True):  # cliques without fill-in are a cheap lower bound
+    for with_fill_in in (False, True):  # the pass without fill-in is a cheap lower bound
         accepted = is_accepted()
         remaining = pairs[accepted[pairs[:, 0]]]
         first, second = np.ascontiguousarray(remaining[:, 0]), np.ascontiguousarray(remaining[:, 1])
@@ -165,7 +165,7 @@ def _assemble(
     clique_node: np.ndarray,
     n_shared: np.ndarray,
     parent: np.ndarray,
-    own: np.ndarray,
+    owner: np.ndarray,
 ) -> CliqueForest:
     """Return maximal cliques with table layouts and assigned factors; see `elimination.maximal_cliques` for the arguments."""
     sizes = np.diff(clique_start)
@@ -173,11 +173,12 @@ def _assemble(
     cardinality = scopes.cardinality[clique_node].astype(np.int64)
     n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
     n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    # A factor is assigned to the first clique that owns one of its nodes; nodes with one state count only if all have one.
-    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
-    home = np.minimum.reduceat(slot_clique, scopes.start[:-1])
-    home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
-    factor = np.argsort(home, kind="stable")
-    factor_start = np.searchsorted(home[factor], np.arange(len(parent) + 1))
+    # A factor is assigned to the first clique of which a node of the factor is an own node. Nodes with one state are ignored,
+    # unless all nodes of the factor have one state.
+    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, owner[scopes.node], len(parent))
+    assigned = np.minimum.reduceat(slot_clique, scopes.start[:-1])
+    assigned = np.where(assigned == len(parent), owner[scopes.node[scopes.start[:-1]]], assigned)
+    factor = np.argsort(assigned, kind="stable")
+    factor_start = np.searchsorted(assigned[factor], np.arange(len(parent) + 1))
     tables = n_rows, n_columns, offsets(n_rows * n_columns), offsets(n_rows)
     return CliqueForest(clique_start, clique_node, n_shared, *tables, parent, factor_start, factor)

@@ -1,4 +1,4 @@
-"""Coordinate ascent on the score of a joint state, its initial states, and a search for a joint state that violates no rule.
+"""Coordinate ascent on the score of a joint state, initial states for the ascent, and a search for states that violate no rule.
 
 A rule is a cell with log potential -inf; a joint state that selects this cell violates the rule.
 """
@@ -12,17 +12,17 @@ from relcrf.kernels import factors as kernel
 from relcrf.kernels.factors import Factors
 
 MAX_SWEEPS = 100
-"""Maximum number of sweeps of an ascent; it usually converges much earlier."""
+"""Maximum number of sweeps of an ascent; an ascent usually converges much earlier."""
 
 MAX_LOG_ODDS = 3.0
-"""Maximum log odds in the distribution of a node's random initial state, about 95 to 5; it keeps initial states diverse."""
+"""Maximum log odds in the distribution of a random initial state, about 95 to 5; this limit makes initial states diverse."""
 
 SEARCH_SWEEPS = 200
 """Maximum number of sweeps of a search for a joint state without violated rules."""
 
 
 def ascend_states(factors: Factors, potentials: Potentials, states: np.ndarray) -> np.ndarray:
-    """Return the joint state that coordinate ascent reaches; it first minimises violated rules, then maximises the score."""
+    """Return the result of coordinate ascent, which first minimises the number of violated rules, then maximises the score."""
     out = states.astype(np.int32)
     kernel.iterate_conditional_modes(factors, potentials.nodes, potentials.factors, MAX_SWEEPS, out)
     return out
@@ -31,7 +31,7 @@ def ascend_states(factors: Factors, potentials: Potentials, states: np.ndarray) 
 def independent_states(scopes: Scopes, potentials: Potentials, rng: np.random.Generator | None = None) -> np.ndarray:
     """Return each node's best state under its own potentials, or a random state if `rng` is given; shape (n_nodes,), int32.
 
-    Random states are sampled with log odds scaled to at most `MAX_LOG_ODDS`, so that several samples differ.
+    The log odds for random states are scaled to at most `MAX_LOG_ODDS`, so that several samples differ.
     """
     scores = potentials.nodes
     if rng is not None:

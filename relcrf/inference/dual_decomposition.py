@@ -1,9 +1,9 @@
-"""Most probable joint states with an upper bound of the optimal score, by coordinate ascent on the dual.
+"""Most probable joint states, with an upper bound of the best score, by coordinate ascent on the dual.
 
 Source: Globerson & Jaakkola, Fixing max-product (2007), for the dual; Kolmogorov, Convergent tree-reweighted message passing
 (2006), for the sequential forward and backward passes; Kolmogorov, A new look at reweighted message passing (2015), for factors
-of any size. A node distributes its whole potential in equal parts to its factors that contain a later node; one pass therefore
-solves a forest.
+of any size. In a pass, each node distributes its whole potential equally among its factors that contain a later node; one pass
+is therefore exact on a forest.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ GAP_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class DualDecomposition(AbstractInference):
-    """Most probable states of any graph, with an upper bound of the score of all joint states, but without marginals.
+    """Most probable states of any graph, with an upper bound of the scores of all joint states, but without marginals.
 
     Each round passes over the nodes forward and backward, decodes a joint state and improves it by coordinate ascent; the best
     state is returned. The bound never increases. The verdict is `exact` if the bound equals the score, and `converged` if the
-    bound no longer decreases; the state is then suboptimal by at most `bound - score`. The residual is the bound's last decrease.
+    bound no longer decreases; the state is then suboptimal by at most `bound - score`. The residual is the last relative
+    decrease of the bound.
 
     Args:
         tolerance: Decrease of the bound per round at convergence, relative to max(1, |bound|).
         max_iterations: Maximum number of rounds.
-        observe: Observer of the rounds.
+        observe: Callback that receives the current verdict after each round.
     """
 
     scopes: Scopes
@@ -91,7 +92,7 @@ class DualDecomposition(AbstractInference):
 
     @cached_property
     def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the node order, children first; two slot masks: factors with a later and with an earlier node; offsets."""
+        """Return the node order, two masks of `scopes.node` (factor has a later node; an earlier node), and message offsets."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)
@@ -104,7 +105,7 @@ class DualDecomposition(AbstractInference):
 
 
 def _breadth_first(scopes: Scopes) -> np.ndarray:
-    """Return the nodes in breadth-first order over their factors, shape (n_nodes,)."""
+    """Return the nodes in breadth-first order of the graph of nodes and factors, shape (n_nodes,)."""
     factors, n = scopes.kernel_factors, scopes.n_nodes
     roots = np.unique(label_scope_components(scopes))
     # Vertices: nodes, factors, and a super-root adjacent to the lowest node of each component.
@@ -118,7 +119,7 @@ def _breadth_first(scopes: Scopes) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class _BestState:
-    """The best joint state so far, its score, and the upper bound."""
+    """The best joint state so far, the score of this state, and the upper bound of all scores."""
 
     states: np.ndarray
     score: float

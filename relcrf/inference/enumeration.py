@@ -1,4 +1,4 @@
-"""Exact inference by enumeration of all joint states, the reference for other methods on small graphs."""
+"""Exact inference by enumeration of all joint states; on small graphs, it is the reference for other methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Enumeration(AbstractInference):
     scopes: Scopes
 
     def _enumerate(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all joint states, shape (n_nodes, n), their cells in the full tables, shape (n_factors, n), and scores."""
+        """Return all joint states, shape (n_nodes, n), the table cells that they select, shape (n_factors, n), and scores."""
         scopes, full = self.scopes.expand_agreements(potentials)
         if np.log(scopes.cardinality).sum() > np.log(MAX_JOINT_STATES) + 1e-9:
             raise UnsupportedGraphError(f"the graph has more than {MAX_JOINT_STATES} joint states")

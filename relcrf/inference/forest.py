@@ -1,4 +1,8 @@
-"""Exact inference on forests of pairwise factors."""
+"""Exact inference on forests of pairwise factors.
+
+Nodes have *positions*, children before parents; the *edge above* a node joins the node to its parent. A *block* is a range of
+positions. Blocks are processed in the linear domain (not in logs) unless values exceed its range.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,20 @@ from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK_SIZE = 1 << 16
-"""Number of table cells and states per block; they take half a megabyte and stay in a core's cache between the two passes."""
+"""Number of table cells and states per block; a block of half a megabyte stays in a core's cache between the two passes."""
 
 MAX_BLOCK_SIZE = 1 << 60
-"""Upper limit of block sizes; it is larger than any forest, and 64-bit sums in kernels do not overflow."""
+"""Maximum block size; it is larger than any forest, but 64-bit sums in kernels do not overflow."""
 
 LANES = 8
-"""Number of lanes, i.e. sequences of blocks that threads process; results are added by lane and thus independent of threads."""
+"""Number of lanes. A lane is a sequence of blocks for one thread; the order of sums is independent of the number of threads."""
 
 Block = tuple[int, int]
 """A range of positions, lo..hi-1."""
 
 
 class SharedTables(NamedTuple):
-    """Flat log potentials of distinct tables, and, for the edge above each position, the offset of its table, shape (n + 1,)."""
+    """Flat log potentials of distinct edge tables, and the offset of the table of each edge, by position, shape (n + 1,)."""
 
     potentials: np.ndarray
     table_start: np.ndarray
@@ -60,7 +64,7 @@ class AbstractForestTables(ABC):
         return None
 
     def store_shared(self, sums: np.ndarray) -> None:
-        """Store for each table the sum of the marginals of its edges; `store_marginals` then ignores `edges`."""
+        """Store, for each shared table, the sum of the marginals of its edges; `store_marginals` then ignores `edges`."""
         raise NotImplementedError("these tables are not shared")
 
     @abstractmethod
@@ -72,13 +76,13 @@ class AbstractForestTables(ABC):
 class ForestPlan:
     """The layout of a forest for sweeps; see `kernels/forest.py`. Arrays are indexed by position, children before parents.
 
-    A tree that is larger than a block is cut into a spine, which contains its root, and the subtrees below the spine.
+    A tree larger than a block is *cut* into a *spine*, which contains the root of the tree, and the subtrees below the spine.
 
     Args:
         order: The node at each position, shape (n,), int32.
-        edge: The factor between the nodes at each position and at its parent, -1 for roots.
-        forest: The forest as an argument of kernels; its `cell` assumes that the tables of all edges are concatenated.
-        whole_trees, subtrees, spines: Blocks of whole trees, of subtrees of cut trees, and of spines.
+        edge: Index of the factor between the node at each position and the node's parent; -1 for roots.
+        forest: The forest as an argument of kernels; the offsets `cell` assume that the tables of all edges are concatenated.
+        whole_trees, subtrees, spines: Blocks that consist of whole trees, of subtrees of cut trees, and of nodes of spines.
         subtree_roots: Positions of the roots of the subtrees.
     """
 
@@ -120,7 +124,7 @@ class ForestPlan:
         parent_first = np.zeros(scopes.n_nodes, dtype=np.bool_)
         with_parent = np.flatnonzero(edge >= 0)
         parent_first[with_parent] = edges[edge[with_parent], 1] == order[with_parent]
-        roots = runs[n_whole + 1 :] - 1  # the last position of a run
+        roots = runs[n_whole + 1 :] - 1  # the root of a subtree is at the last position of its run
         table_offsets = offsets(cardinality), offsets(parent_cardinality), offsets(parent_cardinality * cardinality)
         layout = Forest(parent, parent_first, cardinality, *table_offsets)
         return cls(order, edge, layout, whole_trees, subtrees, spines, roots)
@@ -147,9 +151,9 @@ class _ForestScratch:
 class ForestSweep:
     """Upward and downward passes over a forest.
 
-    A block of whole trees is processed at once, in the buffers of its lane. A tree larger than a block is cut and needs three
-    stages: upward over the subtrees, upward and downward over the spine, and downward over the subtrees. Between the stages,
-    separate buffers contain its beliefs and messages. Calls share the buffers, so that a sweep is not thread-safe.
+    Both passes over a block of whole trees run consecutively, in the buffers of a lane. Cut trees have separate buffers and
+    three stages: upward over the subtrees, upward and downward over the spines, and downward over the subtrees. All calls of
+    one object share the buffers; they must not be concurrent.
     """
 
     def __init__(self, plan: ForestPlan) -> None:
@@ -159,12 +163,12 @@ class ForestSweep:
         self._forest = plan.forest
         cut = (*plan.subtrees, *plan.spines)
         self._first_cut = cut[0][0] if cut else plan.n
-        sized = plan.forest.state_start, plan.forest.message_start, plan.forest.cell
-        most = [max((int(start[hi] - start[lo]) for lo, hi in (*plan.whole_trees, *cut)), default=0) for start in sized]
+        starts = plan.forest.state_start, plan.forest.message_start, plan.forest.cell
+        maxima = [max((int(s[hi] - s[lo]) for lo, hi in (*plan.whole_trees, *cut)), default=0) for s in starts]
         self._lane_scratch = [
-            _ForestScratch(*most) for _ in range(LANES if len(plan.whole_trees) + len(cut) >= LANES else 1)
+            _ForestScratch(*maxima) for _ in range(LANES if len(plan.whole_trees) + len(cut) >= LANES else 1)
         ]
-        n_states, n_messages = (int(start[-1] - start[self._first_cut]) for start in sized[:2])
+        n_states, n_messages = (int(start[-1] - start[self._first_cut]) for start in starts[:2])
         self._cut_scratch = _ForestScratch(n_states, n_messages, 0)
         self._shared_tables = _SharedTableState(None, LANES)
 
@@ -185,7 +189,7 @@ class ForestSweep:
         return total
 
     def _sweep_whole_trees(self, tables: AbstractForestTables, block: Block, lane: int) -> float:
-        """Process a block of whole trees in both directions while its tables are cached; return its log partition function."""
+        """Run both passes over a block of whole trees, and return the log partition function of these trees."""
         (lo, hi), scratch = block, self._lane_scratch[lane]
         belief = scratch.belief[: self._n_states(block)]
         for linear in (True, False):
@@ -201,7 +205,7 @@ class ForestSweep:
         return value
 
     def _sweep_cut_trees(self, tables: AbstractForestTables, linear: bool) -> float | None:
-        """Process cut trees; if values exceed the range of the linear domain, store nothing and return None."""
+        """Run both passes over all cut trees; if values are out of the linear range, store nothing and return None."""
         plan, scratch, first = self._plan, self._cut_scratch, self._first_cut
 
         def pass_upward(block: Block, lane: int) -> float:
@@ -242,7 +246,7 @@ class ForestSweep:
         return total
 
     def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
-        """Return the maximum score and the states that attain it, by position, shape (n,), int32."""
+        """Return the maximum score and a joint state with this score, indexed by position, shape (n,), int32."""
         plan, cut_scratch, first = self._plan, self._cut_scratch, self._first_cut
         self._shared_tables = _SharedTableState(tables.shared_tables(), len(self._lane_scratch))
         states = np.empty(plan.n, dtype=np.int32)
@@ -282,7 +286,7 @@ class ForestSweep:
         return score, states
 
     def _run_blocks(self, blocks: tuple[Block, ...], work: Callable[[Block, int], float]) -> float:
-        """Process all blocks on as many threads as Numba uses; return the sum of their results, added in block order."""
+        """Process all blocks on as many threads as Numba uses; return the sum of the blocks' results, added in block order."""
         bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
         lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
 
@@ -308,7 +312,7 @@ class ForestSweep:
         ]
 
     def _load_nodes(self, tables: AbstractForestTables, block: Block, out: np.ndarray, linear: bool) -> float:
-        """Write a block's scaled initial beliefs to `out`; return the log of the scale, nan if out of linear range."""
+        """Write a block's scaled initial beliefs to `out`; return the log of the scale, nan if it is out of linear range."""
         tables.node_potentials(block, out)
         if not linear or exp_in_place(out) <= forest.MAX_LOG_RANGE:
             return 0.0
@@ -334,7 +338,7 @@ class ForestSweep:
         return out, _exponentiate_shifted(cell, out)
 
     def _kernel_arguments(self, block: Block, stop: int, first: int) -> tuple[PositionRange, Forest]:
-        """Return the kernel arguments of a block: its position range, and the forest with the offsets of its tables."""
+        """Return the kernel arguments of a block: the position range, and the forest with the offsets of edge tables."""
         shared = self._shared_tables.tables
         if shared is None:
             return PositionRange(*block, stop, first, int(self._forest.cell[block[0]])), self._forest
@@ -343,7 +347,7 @@ class ForestSweep:
     def _upward_pass(
         self, block: Block, stop: int, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool
     ) -> float:
-        """Pass messages upward in a block; return the log of the total scale, including roots; nan if out of linear range."""
+        """Pass messages upward in a block; return the log of the total scale, including roots (nan if out of linear range)."""
         arguments = (*self._kernel_arguments(block, stop, first), edges, scratch.belief, scratch.message)
         if not linear:
             return float(forest.log_up(*arguments))
@@ -353,7 +357,7 @@ class ForestSweep:
     def _downward_pass(
         self, block: Block, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool, lane: int
     ) -> None:
-        """Pass messages downward in a block; replace beliefs and tables by marginals, or add these to sums of shared tables."""
+        """Pass messages downward in a block and compute marginals in place; edge marginals of shared tables are summed."""
         is_shared = self._shared_tables.tables is not None
         out = self._shared_tables.sums[lane] if is_shared else edges
         arguments = (*self._kernel_arguments(block, block[1], first), edges, scratch.belief, scratch.message, out)
@@ -366,7 +370,7 @@ class ForestSweep:
 
 
 class _SharedTableState:
-    """The shared tables of one call: their exponentials, their scale (nan if out of linear range), and sums by lane."""
+    """The shared tables of one call: exponentials, log scale (nan if out of linear range), and sums of marginals by lane."""
 
     def __init__(self, tables: SharedTables | None, n_lanes: int) -> None:
         self.tables = tables
@@ -418,10 +422,10 @@ class _FlatTables(AbstractForestTables):
 
 @dataclass(frozen=True)
 class ForestInference(AbstractInference):
-    """Sum-product and max-product on a forest; the plan is built once and reused for any potentials.
+    """Sum-product and max-product on a forest; the `ForestPlan` is built once and reused for any potentials.
 
     Args:
-        block_size: Number of cells and states per block; larger trees are cut.
+        block_size: Maximum number of table cells and states per block; larger trees are cut.
 
     Raises:
         UnsupportedGraphError: A ValueError, at the first call, if a factor has more than two nodes or the pairs have a cycle.
@@ -455,7 +459,7 @@ class ForestInference(AbstractInference):
         return Marginals(log_partition, tables.nodes, self.scopes.collapse_agreements(tables.factors), Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        score, found = self._sweep.map_states(self._tables(potentials))
+        score, states_by_position = self._sweep.map_states(self._tables(potentials))
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
-        states[self.plan.order] = found
+        states[self.plan.order] = states_by_position
         return MapStates(score, states, score, Verdict("exact"))

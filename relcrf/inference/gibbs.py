@@ -21,13 +21,13 @@ from relcrf.kernels import gibbs as kernel
 from relcrf.kernels.forest_sampling import NodeSets
 
 N_BATCHES = 20
-"""Number of batches per chain; a batch is the unit of the batch means, and Ctrl-C is checked after each."""
+"""Number of recorded batches per chain. The effective sample size uses batch means; Ctrl-C is handled after each batch."""
 
 WARM_UP_BATCHES = N_BATCHES // 5
 """Number of warm-up batches per chain, which are discarded."""
 
 MAX_RANDOM_NUMBERS = 1 << 21
-"""Maximum number of random numbers in memory; they last for about a second of sampling."""
+"""Maximum number of random numbers in memory, enough for about a second of sampling."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SampledMarginals(Marginals):
     effective_sample_size: np.ndarray
 
     def summary(self) -> dict[str, float]:
-        """Return the worst value and the median over the nodes of each diagnostic."""
+        """Return, for each diagnostic, the worst value and the median over the nodes."""
         if not len(self.r_hat):
             return {}
         return {
@@ -56,26 +56,28 @@ class SampledMarginals(Marginals):
 
 @dataclass(frozen=True, eq=False)
 class Gibbs(AbstractInference):
-    """Gibbs sampling with several chains. It does not estimate the log partition function (nan).
+    """Gibbs sampling with several chains, without an estimate of the log partition function (nan).
 
     The verdict is `converged` if every chain has reached a possible joint state, R-hat is at most 1 + `tolerance`, and the
     effective sample size is at least `min_effective` at every node. The residual is the maximum R-hat minus 1, or inf if a chain
     is at an impossible joint state.
 
-    The first chain starts from the best state of each node under its own potentials, the others from random states. If a start
-    violates a rule (a cell with log potential -inf), the chain searches for a state without violations. If rules separate the
-    possible states into regions, a chain stays in one region; R-hat detects this only if chains are in different regions.
+    The first chain starts from the best state of each node under the potentials of this node alone, the other chains from
+    random states. If a start violates a rule (a cell with log potential -inf), the chain searches for a state without
+    violations. If rules separate the possible states into regions, a chain stays in one region; R-hat detects this only if
+    chains are in different regions.
 
     Args:
         sweeps: Number of recorded sweeps per chain, at least 1, rounded up to a multiple of 20. Warm-up takes a fifth as many
             additional sweeps.
-        chains: Number of chains, at least 1; with a single chain, its two halves are compared.
+        chains: Number of chains, at least 1; with a single chain, R-hat compares the two halves of the chain.
         seed: Seed of all random numbers.
-        blocks: `single` samples node by node. `tree` samples induced forests jointly: it needs fewer sweeps, but each sweep
-            takes longer.
-        tolerance: Maximum of R-hat minus 1.
-        min_effective: Minimum effective sample size; at most the number of samples.
-        observe: Observer of the batches.
+        blocks: `single` samples node by node. `tree` samples induced forests jointly, with fewer sweeps, but more time per
+            sweep.
+        tolerance: Maximum value of R-hat minus 1 at convergence.
+        min_effective: Minimum effective sample size at convergence; values above the number of samples are reduced to this
+            number.
+        observe: Callback that receives the current verdict after each batch.
 
     Raises:
         ValueError: If sweeps or chains are less than 1; at the first call, if `blocks` is unknown.
@@ -123,9 +125,9 @@ class Gibbs(AbstractInference):
         )
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        """Return the best result of coordinate ascent that starts from the states of the chains after each warm-up batch.
+        """Return the best joint state that coordinate ascent reaches from the states of the chains after warm-up batches.
 
-        The verdict is `converged` if the chains agree on the best score; the residual is the range of their best scores.
+        The verdict is `converged` if the chains agree on the best score; the residual is the range of the chains' best scores.
         """
         run = _ChainRun(self, potentials, 0)
         verdict = run.run()
@@ -152,7 +154,7 @@ class _ChainRun:
     """The state of all chains, which run one after the other in batches."""
 
     def __init__(self, method: Gibbs, potentials: Potentials, n_batches: int) -> None:
-        """Start a run that records `n_batches` batches per chain; if 0, it records only the warm-up's best joint states."""
+        """Start a run with `n_batches` recorded batches per chain; 0 records only the best joint states of warm-up."""
         self.method, self.potentials, self.n_batches = method, potentials, n_batches
         self.rng = np.random.default_rng(method.seed)
         self.statistics = ChainStatistics.empty(len(potentials.nodes))
@@ -163,7 +165,7 @@ class _ChainRun:
         self.batch_index, self.all_possible = 0, True
 
     def run(self) -> Verdict:
-        """Run all chains to the end or until Ctrl-C. Observers receive the residual of the completed halves of chains."""
+        """Run all chains to the end or until Ctrl-C. The observer receives the residual of the completed halves of chains."""
         n_sweeps = -(-self.method.sweeps // N_BATCHES)
         max_sweeps = self.method.chains * (WARM_UP_BATCHES + self.n_batches) * n_sweeps
         return iterate(self._run_batch, -1.0, max_sweeps, self.method.observe, n_sweeps)
@@ -218,7 +220,7 @@ class _ChainRun:
         self._record_best()
 
     def _record_best(self) -> None:
-        """Apply coordinate ascent to the current state and store the result if it is the best so far."""
+        """Apply coordinate ascent to the current state of the chain, and store the result if its score is the best so far."""
         states = ascend_states(self.method.scopes.kernel_factors, self.potentials, self.states)
         score = self.method.scopes.score(self.potentials, states)
         if score > max(self.best_scores):

@@ -19,7 +19,7 @@ ForestArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def single_node_sets(factors: Factors) -> NodeSets:
-    """Return one set per node, in ascending order."""
+    """Return one set for each node, in ascending order of nodes."""
     n_nodes = len(factors.cardinality)
     node = np.arange(n_nodes, dtype=np.int32)
     no_parent = np.full(n_nodes, -1, dtype=np.int32)
@@ -30,7 +30,7 @@ def single_node_sets(factors: Factors) -> NodeSets:
 
 
 def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
-    """Return random induced forests that together contain every node. For a forest, this is one set with all nodes."""
+    """Return random induced forests that together contain every node; only one if the whole graph is a forest."""
     forests = list(_iter_forests(factors, rng))
     start = offsets([len(forest[0]) for forest in forests])
     concatenated = [np.concatenate(arrays) for arrays in zip(*forests, strict=True)] if forests else _empty_forest()
@@ -58,8 +58,8 @@ def _empty_forest() -> ForestArrays:
 def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> NodeSets:
     """Build the node sets of a cover.
 
-    The probabilities of a node are recorded only at its last occurrence. Those of a factor are recorded at one of its entries,
-    preferably in a set in which the factor joins two nodes.
+    The probabilities of a node are recorded only at the last position of the node. The probabilities of a factor are recorded
+    only at one entry of the factor (see `NodeSets`), preferably in a set in which the factor joins two nodes.
     """
     node, parent, entry_start, slot, parent_slot = arrays
     counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)

@@ -13,14 +13,14 @@ def iterate(
 ) -> Verdict:
     """Run rounds until convergence.
 
-    Ctrl-C stops the loop, and the current state is the result. Each step must therefore be short and leave its arrays
+    Ctrl-C stops the loop, and the current state is the result. Each step must therefore be short and leave all arrays
     consistent; use fewer rounds per step for large graphs.
 
     Args:
-        step: Function that runs a number of rounds and returns the residual of the last one, nan or inf after divergence.
+        step: Function that runs a given number of rounds and returns the last residual, which is nan or inf after divergence.
         tolerance: Residual at which the method has converged.
         max_iterations: Maximum number of rounds.
-        observe: Observer, called with a verdict after each step.
+        observe: Callback that receives a verdict after each step.
         rounds_per_step: Number of rounds per step.
     """
     n_rounds, residual = 0, math.inf

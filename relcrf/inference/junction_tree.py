@@ -22,14 +22,13 @@ MAX_RANDOM_NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class JunctionTree(AbstractInference):
-    """Exact sum-product, max-product and sampling; the cliques are computed once and reused for any potentials.
+    """Exact sum-product, max-product and sampling. The cliques are computed once and reused for any potentials.
 
     Args:
         memory: Memory limit of all clique tables in bytes; messages take up to half as much additional memory.
 
     Raises:
-        CliqueTooLargeError: A ValueError, at the first call, if the tables would exceed the limit; it is raised before
-            allocation.
+        CliqueTooLargeError: A ValueError, at the first call and before allocation, if the tables would exceed the limit.
     """
 
     scopes: Scopes
@@ -37,7 +36,7 @@ class JunctionTree(AbstractInference):
 
     @cached_property
     def clique_tree(self) -> CliqueTree:
-        """Return the clique tree, including the memory requirements of components that are too large."""
+        """Return the clique tree; it includes the memory requirements of components that are too large."""
         return build_clique_tree(self.scopes, self.memory)
 
     def _upward_pass(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Mean field: approximation by a product of independent nodes, or of independent blocks (generalised mean field).
+"""Mean field: approximation by a product of independent nodes, or of independent blocks of nodes (generalised mean field).
 
 Source: Jordan, Ghahramani, Jaakkola & Saul (1999); Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3, for blocks.
 The log probability of a block's joint state is, up to a constant, the expected log potential of the block's factors under the
@@ -39,25 +39,25 @@ MAX_ENUMERATED_STATES = 1 << 12
 class MeanField(AbstractInference):
     """Generalised mean field: a product distribution over blocks, by coordinate ascent on the evidence lower bound (ELBO).
 
-    `log_partition` is the ELBO. It is never larger than the exact value, and does not decrease in sequential sweeps. The residual
-    is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
+    `log_partition` is the ELBO. The ELBO is never larger than the exact value, and does not decrease in sequential sweeps. The
+    residual is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
 
     The ELBO is -inf if any rule (a cell with log potential -inf) has probability mass. The ascent therefore first minimises the
     mass of these cells, i.e. the expected number of violated rules, and uses the other log potentials to break ties. If mass
-    remains, the ascent searches for a possible joint state and restarts from it. If it finds none, the ELBO is -inf and the
-    verdict is `not converged`, with the expected number of violations as residual.
+    remains, the ascent searches for a possible joint state and restarts from this state. If the search fails, the ELBO is -inf
+    and the verdict is `not converged`, with the expected number of violations as residual.
 
     Args:
         blocks: Block of each node, integers, shape (n_nodes,); None makes each node a block. Blocks are updated in ascending
-            order. Inference within a block is exact; it uses enumeration for up to `MAX_ENUMERATED_STATES` joint states, and
-            a junction tree for more.
+            order. Inference within a block is exact: by enumeration for up to `MAX_ENUMERATED_STATES` joint states, and by a
+            junction tree for more.
         schedule: `sequential` updates each block given the latest distributions of the other blocks; `parallel` updates all
             blocks given the distributions of the previous sweep.
         tolerance: Change of a probability at which the ascent has converged.
         max_iterations: Maximum number of sweeps per start, at least 1.
         restarts: Number of additional random starts; the result with the highest ELBO is returned.
         seed: Seed of the random starts.
-        observe: Observer of the sweeps.
+        observe: Callback that receives the current verdict after each sweep.
 
     Raises:
         ValueError: At the first call, if the cliques of a block are too large or the schedule is unknown.
@@ -89,7 +89,7 @@ class MeanField(AbstractInference):
         return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
 
     def _best_ascent(self, potentials: Potentials) -> _MeanFieldAscent:
-        """Run all starts and return the one with the fewest expected violations; ties are broken by the highest ELBO."""
+        """Return the ascent with the fewest expected violations among all starts; ties are broken by the highest ELBO."""
         if self.schedule not in ("sequential", "parallel"):
             raise ValueError(f"unknown schedule '{self.schedule}'; use sequential or parallel")
         rng = np.random.default_rng(self.seed)
@@ -132,7 +132,7 @@ class MeanField(AbstractInference):
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
         slot = np.argsort(part_of, kind="stable")
         slot_start = _group_offsets(part_of, len(factor))
-        # Lay out the tables of the parts like those of factors.
+        # The tables of parts have the same layout as factor tables.
         tables = Scopes(scopes.cardinality, slot_start, scopes.node[slot])
         first_node = scopes.node[slot[slot_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
@@ -185,10 +185,10 @@ class MeanField(AbstractInference):
 
 
 class _MeanFieldAscent:
-    """The state of one start of the ascent."""
+    """The state of the ascent from one start."""
 
     def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
-        """Initialise the ascent with flat distributions of the nodes."""
+        """Initialise the ascent; `nodes` contains the initial distributions of the nodes, concatenated."""
         self.method, self.potentials = method, potentials
         self.q = np.concatenate((nodes, np.empty(method._q_size - len(nodes))))
         kernel.initialise_parts(method.scopes.kernel_factors, method._parts, self.q)
@@ -201,7 +201,7 @@ class _MeanFieldAscent:
         """Sweep until convergence.
 
         Args:
-            hard: If True, each block moves to its best joint state: coordinate ascent on the score.
+            hard: Whether to set each block to its best joint state, which is coordinate ascent on the score.
         """
         method, parallel = self.method, self.method.schedule == "parallel" and not hard
 
@@ -234,7 +234,7 @@ class _MeanFieldAscent:
         self.verdict = verdict
 
     def _bound(self) -> tuple[float, float]:
-        """Return the ELBO without impossible cells, and the expected number of violated rules."""
+        """Return the ELBO without the terms of impossible cells, and the expected number of violated rules."""
         method, potentials = self.method, self.potentials
         tables = np.empty(int(method.scopes.table_start[-1]))
         energy, broken = kernel.compute_marginals(
@@ -289,7 +289,7 @@ class _JunctionTreeBlock:
     def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
         """Write the block's new distribution to `out`.
 
-        It is concentrated on a best state if `hard` is True or if every state violates a rule.
+        The distribution is concentrated on a best joint state if `hard` is True or if every joint state violates a rule.
         """
         method, potentials = ascent.method, ascent.potentials
         field, violation_field, _ = ascent.scratch
@@ -320,12 +320,12 @@ class _JunctionTreeBlock:
 
 
 def _group_offsets(group: np.ndarray, n_groups: int) -> np.ndarray:
-    """Return the offset of each group when members are sorted by group, shape (n_groups + 1,)."""
+    """Return the offset of each group in an array of members sorted by group, shape (n_groups + 1,)."""
     return offsets(np.bincount(group, minlength=n_groups))
 
 
 def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:
-    """Return each node's distribution from flat log potentials; uniform if all of its states are impossible."""
+    """Return each node's distribution from flat log potentials; a node without possible states has a uniform distribution."""
     top = np.maximum.reduceat(values, scopes.state_start[:-1])
     with np.errstate(invalid="ignore"):
         p = np.exp(values - np.repeat(top, scopes.cardinality))

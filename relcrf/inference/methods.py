@@ -1,4 +1,4 @@
-"""Inference methods by name, and their settings."""
+"""Inference methods by name, and the settings of the methods."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def create_inference(
     """Create an inference method by name.
 
     Args:
-        name: Name of the method, see `METHODS`.
+        name: Name of the method, a key of `METHODS`.
         scopes: Scopes of the graph.
         settings: Settings that differ from their defaults.
-        observe: Observer of an iterative method.
+        observe: Callback that receives the verdicts of an iterative method during the run.
 
     Raises:
         UsageError: If the method or a setting is unknown, or a value has the wrong type.

@@ -1,4 +1,4 @@
-"""Pairwise factors of equal shape, interleaved by `LANES` in the memory layout of `kernels.pair_flooding`."""
+"""The memory layout of pairwise factors for `kernels.pair_flooding`: `LANES` factors of equal shape are interleaved."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.pair_flooding import LANES
 
 CELLS_PER_CHUNK = 1 << 16
-"""Number of cells that are exponentiated at a time; they fit into the cache of a core."""
+"""Number of cells that are exponentiated at a time; this number of cells fits into the cache of a core."""
 
 
 @dataclass(frozen=True)
 class PairLanes:
-    """The layout of pairwise factors of one shape, i.e. with equal cardinalities of their nodes.
+    """The layout of pairwise factors (pairs) of one shape, i.e. with the same cardinalities of the first and the second node.
 
-    A block contains `LANES` pairs; uniform pairs of dummy nodes, whose states come last, pad the last block.
+    A block contains `LANES` pairs. The last block is padded with uniform pairs; the states of their dummy nodes come last.
 
     Args:
         factors: Factor indices, shape (n_pairs,).
         first, second: Cardinalities of the first and the second node.
-        is_agreement: True if the pairs are agreements.
+        is_agreement: True if the pairs are agreement factors; see `Scopes`.
         state_starts: Offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
     """
 
@@ -51,7 +51,7 @@ class PairLanes:
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
         """Return potentials in the linear domain with maximum 1 per pair, shape (n_blocks, n_cells, LANES).
 
-        An agreement has two cells, one for equal and one for different states.
+        An agreement factor has two cells, one for equal and one for different states.
         """
         n_cells = 2 if self.is_agreement else self.first * self.second
         out = np.ones((len(self.state_starts), n_cells, LANES))
@@ -100,7 +100,7 @@ class PairLanes:
         )
 
     def messages_by_pair(self, message: np.ndarray) -> np.ndarray:
-        """Return the messages to the first, then to the second node of each pair, shape (n_pairs, first + second)."""
+        """Return, for each pair, the message to the first node and then to the second node, shape (n_pairs, first + second)."""
         rows = message.transpose(0, 2, 1).reshape(-1, self.first + self.second)
         return np.asarray(rows[: len(self.factors)])
 

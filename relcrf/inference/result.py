@@ -16,10 +16,10 @@ class Verdict:
     """The convergence status of a result.
 
     Args:
-        status: `exact`; for iterative methods `converged`, `not converged`, `diverged`, or `interrupted` (by Ctrl-C).
+        status: `exact`, or for iterative methods `converged`, `not converged`, `diverged` or `interrupted` (by Ctrl-C).
             Observers receive `running` while the method runs.
         iterations: Number of iterations of the method.
-        residual: Largest change in the last iteration, or the residual that the method documents.
+        residual: Largest change in the last iteration, unless the method documents another residual.
     """
 
     status: str
@@ -55,7 +55,7 @@ class Marginals:
     Args:
         log_partition: Log partition function in nats, or the method's estimate of it; nan if the method does not compute it.
         nodes: Flat node tables, with offsets `Scopes.state_start`.
-        factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement, the probability that its nodes agree.
+        factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement factor, the probability of agreement.
         verdict: Convergence status.
     """
 
@@ -67,12 +67,12 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MapStates:
-    """A joint state of high, or for exact methods maximum, probability.
+    """A joint state of high probability; exact methods return a joint state of maximum probability.
 
     Args:
-        score: Sum of its log potentials.
+        score: Sum of the log potentials of the joint state.
         states: State of each node, shape (n_nodes,), int32.
-        bound: Upper bound of the scores of all joint states; for exact methods the score, for methods without a bound inf.
+        bound: Upper bound of the scores of all joint states; equal to the score for exact methods, inf if there is no bound.
         verdict: Convergence status.
     """
 
@@ -93,4 +93,4 @@ class AbstractInference(ABC):
 
     @abstractmethod
     def map_states(self, potentials: Potentials) -> MapStates:
-        """Compute the most probable joint state, or an approximation."""
+        """Compute the most probable joint state, or an approximation of it."""

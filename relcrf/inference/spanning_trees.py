@@ -20,7 +20,7 @@ class SpanningTrees:
     """A uniform distribution over spanning forests of a pairwise graph.
 
     Args:
-        scopes: Scopes of the pairs, with full tables.
+        scopes: Scopes of the pairs; agreements are stored as full tables.
         forest_pairs: Indices of the pairs of each forest, ascending.
     """
 
@@ -29,7 +29,7 @@ class SpanningTrees:
 
     @classmethod
     def sample(cls, scopes: Scopes, seed: int) -> SpanningTrees:
-        """Sample forests until each pair is in a forest; each forest prefers the least used pairs, with ties broken at random.
+        """Sample forests until each pair is in a forest; each forest prefers the least used pairs and breaks ties at random.
 
         Raises:
             UnsupportedGraphError: A ValueError, if a factor has more than two nodes.
@@ -56,7 +56,7 @@ class SpanningTrees:
         return np.asarray(n_uses / len(self.forest_pairs))
 
     def mean_log_partition(self, potentials: Potentials) -> float:
-        """Return the mean over forests of the log partition function."""
+        """Return the log partition function, averaged over the forests."""
         return float(
             np.mean(
                 [
@@ -67,7 +67,7 @@ class SpanningTrees:
         )
 
     def mean_best_score(self, potentials: Potentials) -> float:
-        """Return the mean over forests of the maximum score."""
+        """Return the maximum score, averaged over the forests."""
         return float(
             np.mean(
                 [

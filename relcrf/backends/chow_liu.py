@@ -17,7 +17,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.structure.conditional_chow_liu import EdgeSelector
-from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, kind_information
+from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, mutual_information_by_kind
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
@@ -33,7 +33,9 @@ def label_information(problem: Problem, backend: str) -> np.ndarray:
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess with --set pooling=0"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
     counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
-    return kind_information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
+    return mutual_information_by_kind(
+        counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups}
+    )
 
 
 def _joint_counts(problem: Problem, backend: str, k: int) -> np.ndarray:

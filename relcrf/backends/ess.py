@@ -110,8 +110,8 @@ class EssBackend(AbstractLikelihoodBackend):
         treewidth: Maximum treewidth of the structure. With 1, the structure is a spanning forest; with larger values,
             edges are selected greedily.
         min_information: Minimum conditional mutual information of an edge, in nats.
-        min_fraction: For each template and key: minimum fraction of the edges that training selected. If the fraction
-            is smaller, all edges with this template and key are excluded.
+        min_fraction: Minimum ratio of selected edges to candidate edges in training, for each template and key. If the
+            ratio is smaller, all edges with this template and key are excluded.
         pooling: Weight, from 0 to 1, of the mutual information of the training labels; the conditional mutual
             information has the weight `1 - pooling`. 1 gives the fixed tree of Chow & Liu.
         trees: Number of structures whose predictions inference averages. For each structure, the information of edges

@@ -161,15 +161,19 @@ def _fish_script(commands: list[CommandCompletion]) -> str:
 
 
 def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summary: str) -> Iterator[str]:
-    """Yield a line per backend or method that completes its settings; without --backend, the default's line applies."""
+    """Yield, for each backend or inference method, a line that completes the settings of this backend or method.
+
+    Without the option that names the backend or method, the line of the default applies.
+    """
     names = METHODS if command.name == "infer" else registry.backend_names()
     default = "auto" if command.name == "infer" else "ess"
+    option_is_given = f"__fish_seen_argument {'-s m -l method' if command.name == 'infer' else '-s b -l backend'}"
     settings = _list_settings()
     for name in names:
         condition = f"__fish_seen_subcommand_from {command.name}; and "
-        condition += f"__fish_seen_argument -s b -l backend; and string match -q -- '*{name}*' (commandline -p)"
+        condition += f"{option_is_given}; and string match -q -- '*{name}*' (commandline -p)"
         if name == default:
-            condition = f"__fish_seen_subcommand_from {command.name}; and not __fish_seen_argument -s b -l backend"
+            condition = f"__fish_seen_subcommand_from {command.name}; and not {option_is_given}"
         words = " ".join(f"{setting}=" for setting in settings[name])
         yield f"complete -c relcrf -n {_quote_fish(condition)} {option} -x -a {_quote_fish(words)} -d {_quote_fish(summary)}"
 

@@ -11,7 +11,7 @@ import typer
 from relcrf.cli.options import JsonOption
 from relcrf.cli.output import console, print_json, print_line, print_table, show_progress
 from relcrf.data.frame import Frame
-from relcrf.demo.picture import as_text, changed_images, draw
+from relcrf.demo.picture import as_text, changed_predictions, draw
 from relcrf.demo.run import run_split
 from relcrf.files import write_text
 from relcrf.resources import resource_path
@@ -71,7 +71,7 @@ def demo(
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
     n_labelled = int(results[0].digits.labelled.sum())
     print_table(f"{results[0].ess.n:,} digits, predicted from {n_labelled} labelled digits", columns, rows)
-    corrected, newly_wrong, _ = changed_images(first)
+    corrected, newly_wrong, _ = changed_predictions(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
         f"[bold]Split {first.seed}:[/] the ESS-CRF corrects {len(corrected)} errors and adds {len(newly_wrong)} errors."

@@ -1,4 +1,4 @@
-"""Resending of signals: the exception of a signal handler is lost in a C callback, a finalizer or a compiler."""
+"""Resending of signals: Python discards an exception that a signal handler raises in a C callback or a finalizer."""
 
 from __future__ import annotations
 

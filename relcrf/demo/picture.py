@@ -13,7 +13,7 @@ from relcrf.report.plot import new_figure, save_picture
 _SHADES = " .:-=+*#%@"
 
 
-def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def changed_predictions(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the indices of the unlabelled images whose prediction the ESS-CRF changed, as three arrays.
 
     The arrays contain corrected predictions, newly wrong predictions, and changes to another wrong digit.
@@ -39,7 +39,7 @@ def _figure(result: SplitResult) -> Any:
     columns = 10
     rows = max(1, -(-len(shown) // columns))
     figure = new_figure((columns * 1.05, rows * 1.35 + 0.9))
-    corrected, newly_wrong, _ = changed_images(result)
+    corrected, newly_wrong, _ = changed_predictions(result)
     figure.suptitle(
         f"Effect of the relations (split {result.seed}): {len(corrected)} digits corrected, {len(newly_wrong)} newly wrong\n"
         f"local classifier {result.local.accuracy:.1%}, ESS-CRF {result.ess.accuracy:.1%}",
@@ -60,8 +60,8 @@ def _figure(result: SplitResult) -> Any:
 
 
 def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
-    """Return up to `limit` changed images, evenly spaced in the concatenated arrays of `changed_images`."""
-    every = np.concatenate(changed_images(result))
+    """Return up to `limit` changed images, evenly spaced in the concatenated arrays of `changed_predictions`."""
+    every = np.concatenate(changed_predictions(result))
     if len(every) <= limit:
         return every
     return np.asarray(every[np.linspace(0, len(every) - 1, limit).astype(int)])

@@ -98,7 +98,7 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     best: dict[str, CompletionCandidate] = {}
     for item in sorted(
         context.items(), key=lambda item: item.rank
-    ):  # the sort is stable: values stay in the order of their states
+    ):  # the sort is stable: values stay in the order of the domain
         best.setdefault(item.label, item)
     return Completions(start, stop, tuple(best.values()))
 
@@ -140,7 +140,7 @@ class _CursorContext:
         line = before.rfind("\n") + 1
         self.is_line_start = not before[line:].strip()
         self.is_unindented = self.is_line_start and line == offset
-        # The word at the cursor can change where declarations end, so search for the declaration before the word.
+        # The word at the cursor may look like the start of a declaration, so search at the character before the word.
         enclosing = document.text.declaration_at(offset - 1) if offset else None
         self._set_declaration(enclosing, before, offset)
         if enclosing is not None and self.expected is None:
@@ -161,7 +161,7 @@ class _CursorContext:
 
     @property
     def index(self) -> int:
-        """The index in the declaration of a token that starts at the cursor."""
+        """The index, within the declaration, of a token that starts at the cursor."""
         return len(self.texts)
 
     # Candidates

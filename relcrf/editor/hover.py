@@ -158,7 +158,7 @@ def _describe_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[s
         case "argument":
             yield f"argument{of}"
         case _:
-            yield f"existential name in the condition{of}: ranges over {_every_value(spec, binder.type_name)}"
+            yield f"existentially quantified variable in the condition{of}: ranges over {_every_value(spec, binder.type_name)}"
 
 
 def _every_value(spec: s.ModelSpec, type_name: str) -> str:

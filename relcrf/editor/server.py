@@ -254,7 +254,7 @@ def on_files_changed(ls: RcrfServer, params: types.DidChangeWatchedFilesParams) 
 
 
 def _reload_documents(ls: RcrfServer) -> None:
-    for uri in ls.project.reload_including():
+    for uri in ls.project.reload_documents_with_includes():
         ls.schedule_check(uri)
 
 

@@ -32,7 +32,7 @@ class Workspace:
         self.open_documents[uri] = Document(text, path)
         return self.open_documents[uri]
 
-    def reload_including(self) -> list[str]:
+    def reload_documents_with_includes(self) -> list[str]:
         """Reload the documents with an `include` after files have changed, and return the URIs of these documents."""
         including = [uri for uri, document in self.open_documents.items() if document.included_paths]
         for uri in including:

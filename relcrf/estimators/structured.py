@@ -27,8 +27,8 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the intercepts of
             the targets are not penalised. With more than two classes, l2 equals 1 / C of `LogisticRegression`; with two
             classes, l2 equals 2 / C, because here each class has separate weights.
-        evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
-            rows, and the tree is selected by the evidence of single targets.
+        evidence_on_pairs: whether factors over pairs of targets depend on the evidence. If not, each pair has one table for all
+            rows, and the evidence influences the selected tree only through the factors of single targets.
         treewidth: treewidth of the graph over the targets; a graph of treewidth 1 is a tree.
         max_iter: maximum number of iterations of the optimiser in each of the two stages of learning.
         tol: relative tolerance; the optimiser stops when the gradient norm falls to this fraction of its initial value.

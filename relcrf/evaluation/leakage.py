@@ -23,7 +23,7 @@ MIN_FEATURES = 5
 """Minimum number of nonzero local features in the search for duplicates; fewer features often agree by chance."""
 
 WARNING_FRACTION = 0.05
-"""Minimum fraction of the test labels, or keys, for a leak to be reported."""
+"""Minimum fraction of the test labels for a leak, or of the keys without training labels, to be reported."""
 
 GIANT_FRACTION = 0.5
 """Fraction of the labels in one component above which folds of whole components have unequal sizes."""
@@ -36,8 +36,8 @@ class Leakage:
     Args:
         crossings: One row per template over several variables. `touching` is the number of factors with a test label;
             `crossing` is the number of factors with both a test label and a training label.
-        keys: One row per template with `per`. `keys` is the number of keys in factors of test labels; `shared` is the
-            number of these keys that also occur in factors of training labels.
+        keys: One row per template with keys (clause `per`). `keys` is the number of keys in factors of test labels;
+            `shared` is the number of these keys that also occur in factors of training labels.
         held_out: The number of test labels.
         labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as factors.
         distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
@@ -268,7 +268,7 @@ def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[
 
 
 def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
-    """Return nonzero features of the given rows, at least one per key and row, with duplicates, shape (n,)."""
+    """Return indices of nonzero features of the given rows; each key of a row has one or more of them, shape (n,)."""
     match features:
         case Tiled(tile, _):
             return _used_features(tile, distinct(rows % tile.n_rows))

@@ -93,7 +93,7 @@ def standard_errors(
     system = make_backend(learned.backend, **learned.settings)
     part = system.training_likelihood(problem, vectors)
     if part is None:
-        message = f"no standard errors: backend '{learned.backend}' did not maximise an exact likelihood"
+        message = f"standard errors are not available for the training objective of backend '{learned.backend}'"
         hint = (
             "train with ess, local, chow-liu, pseudo, or dense with inference=jt; or omit --data to print the weights "
             "without standard errors"

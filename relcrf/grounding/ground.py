@@ -177,10 +177,10 @@ def _note_exclusions(bound: BoundModel) -> None:
     gates = [g.template for g in bound.spec.gates]
     l1_templates = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
-        (candidates, "candidates", "not in the graph; only backends trmrf and grafting choose among them"),
-        ([name for name in gates if name not in candidates], "gates of", "learned by backend gated only"),
+        (candidates, "candidates", "not in the graph; only the backends 'trmrf' and 'grafting' choose among them"),
+        ([name for name in gates if name not in candidates], "gates of", "learned only by the backend 'gated'"),
         ([name for name in gates if name in candidates], "gates of", "ignored because candidates have no gates"),
-        (l1_templates, "l1 of", "applied by backends trmrf and grafting only"),
+        (l1_templates, "l1 of", "applied only by the backends 'trmrf' and 'grafting'"),
     )
     for names, prefix, reason in reasons:
         text = f"{prefix} {listing(names)}: {reason}"

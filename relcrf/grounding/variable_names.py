@@ -16,7 +16,7 @@ from relcrf.grounding.variables import VariableBlock
 
 
 def read_arguments(bound: BoundModel, block: VariableBlock, variables: np.ndarray) -> list[np.ndarray]:
-    """Return, for each argument of a block, the keys or values of some variables as texts, shape (n,), object."""
+    """Return, for each argument of a block, its value in each of the given variables as text, shape (n,), object."""
     vids = variables - block.start
     if block.attribute is not None:
         codes = [vids]

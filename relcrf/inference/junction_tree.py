@@ -36,7 +36,7 @@ class JunctionTree(AbstractInference):
 
     @cached_property
     def clique_tree(self) -> CliqueTree:
-        """Return the clique tree; it includes the memory requirements of components that are too large."""
+        """Return the clique tree; for components that are too large, it contains only the required memory."""
         return build_clique_tree(self.scopes, self.memory)
 
     def _upward_pass(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:

@@ -53,7 +53,7 @@ class CacheFolder:
 
     Args:
         path: the folder; None if no usable folder was found. Every process then compiles the kernels again.
-        private: whether the folder is unusable if another user can write to it.
+        private: whether the folder must be private, i.e. it is used only if no other user can write to it.
         note: the reason why the preferred folder is not used; empty if it is used.
     """
 

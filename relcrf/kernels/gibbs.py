@@ -29,8 +29,8 @@ def _add_conditionals(factors, sets, factor_table, s, states, belief, pair, out,
     Args:
         probability: overwritten by the state probabilities of all nodes of the set, flat.
         recorded: overwritten by the state probabilities of the nodes that the set records (see `NodeSets`), flat.
-        tables: cell probabilities of the factors that the set records are added to it. An agreement (see `factors`) has
-            one cell.
+        tables: array to which the cell probabilities of the recorded factors are added (see `NodeSets`). An agreement
+            (see `factors`) has one cell.
     """
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride

@@ -20,7 +20,7 @@ def check_connected_binders(
     """Report W201: two groups of binders (variables) are not connected; every combination of values is a binding.
 
     Args:
-        over: the terms of the factors; an atom of a random relation connects its arguments.
+        over: the items of the template's `over` clause; an atom of a random relation connects its arguments.
     """
     groups = group_connected_binders(scope, over)
     if len(groups) > 1:

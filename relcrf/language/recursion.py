@@ -84,8 +84,8 @@ def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
                     is_reported = True
                     uses = {d.name: _used_relations(d) & names for d in layer}
                     notes = (" -> ".join(find_cycle(derived.name, uses)),) if len(layer) > 1 else ()
-                    message = f"'{derived.name}' uses '{atom.relation}' below a negation, comparison or aggregate"
-                    hint = "a recursive relation may use itself only below 'and', 'or' and 'exists'"
+                    message = f"'{derived.name}' uses '{atom.relation}' inside a negation, comparison or aggregate"
+                    hint = "a recursive relation may use itself only inside 'and', 'or' and 'exists'"
                     yield Diagnostic("E131", message, atom.span, hint, notes)
         if not is_reported and not any(
             _has_base_case(d.definition, names) for d in layer if not isinstance(d.definition, NearestNeighbours)

@@ -95,7 +95,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return candidates.gradient(table_gradient).reshape(len(pairs), self.spaces[space_index].n_weights)
 
     def edge_counts(self, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Count, for each joint state of the given edges, the samples in which both ends are trained on.
+        """Count, for each joint state of the given edges, the samples in which both ends are training nodes.
 
         Args:
             space_index: The index of the space of the edges.

@@ -1,4 +1,6 @@
-"""Moments: observed and expected counts for each weight (each combination of a feature and a pattern).
+"""Moments: observed and expected counts for each weight.
+
+A weight belongs to a feature and to a *pattern*, a function of the joint state of a factor (usually one joint state).
 
 At the maximum of the likelihood, observed and expected counts are equal (moment matching). The two counts differ if
 there is a penalty or if training ends early.

@@ -101,7 +101,7 @@ def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[st
     run_folder = shlex.quote(f"runs/{model.stem}")
     split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation
     if relation is not None and not relation.levels and sum(a.entity is None for a in relation.arguments) == 1:
-        backend = " --backend trmrf"  # the model has candidates
+        backend = " --backend trmrf"  # the model declares candidate templates, among which trmrf chooses
     return (
         f"relcrf check {name} --data {data_argument}",
         f"relcrf plan {name} --data {data_argument}",

@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a table with a key and valid names exists or a query can build it; otherwise, report this."""
+        """Return True if a table with a key and valid names exists or a query can build one; otherwise, add a finding."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -294,7 +294,9 @@ class _SchemaInference:
         ]
         self.schema.domains.append(item)
         rows = len(columns.columns) * table.rows - columns.n_missing
-        reason = f"{len(columns.columns)} numbered columns in {LEVELS} levels; query variables: {columns.n_missing:,} empty cells"
+        reason = (
+            f"{len(columns.columns)} numbered columns, in {LEVELS} levels; {columns.n_missing:,} empty cells to predict"
+        )
         self.schema.relations.append(
             ProposedRelation(relation, arguments, rows, reason, table.name, value_column="value", levels=LEVELS)
         )
@@ -469,9 +471,8 @@ class _SchemaInference:
                 renamed["value"] = column.name
             elif len(refs) == 1 or not is_functional:
                 if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
-                    self._exclude_column(
-                        table, column.name, "not determined by the tuple, and has too many values for an argument"
-                    )
+                    why = "not determined by the referenced entities, and has too many values for an argument"
+                    self._exclude_column(table, column.name, why)
                     continue
                 argument = used.reserve(argument_name(column.name))
                 domain = self.names.reserve(camel_case(column.name), camel_case(f"{column.name}_value"))

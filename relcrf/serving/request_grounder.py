@@ -29,7 +29,7 @@ MAX_FETCHED_ROWS = 1_000_000
 """Maximum number of rows of a result that is fetched at once; larger results are streamed."""
 
 MAX_LOWERED_MODELS = 8
-"""Maximum number of cached lowered models. Valid requests share one: their vectors are as long as in training."""
+"""Maximum number of cached lowered models, one per combination of vector lengths; valid requests use one combination."""
 
 
 class BoundRequest(BoundModel):
@@ -79,7 +79,8 @@ class RequestGrounder:
         """Ground a request.
 
         Raises:
-            FastPathUnavailable: The request needs the slow path: it is large, or its cells are not in plain formatting.
+            FastPathUnavailable: The request needs the slow path: it is large, or has cells that `cells.py` does not
+                support.
         """
         tables = code_request(self._spec, self._vocabulary, request)
         lowered_model = self._lower(tables)

@@ -1,4 +1,4 @@
-"""Values of *edge kinds*; the kind of a pairwise factor is the combination of the factor's template and key.
+"""Numbers per *edge kind*, such as counts; a factor's kind is the combination of the factor's template and key.
 
 The value of a kind is stored once for each weight of the kind. The values can therefore be transferred to other data
 together with the weights, even if keys are renumbered.
@@ -51,8 +51,8 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
         k: Maximum cardinality of a node.
 
     Returns:
-        Flat counts, shape (n_features of all blocks, k, k); row i contains the counts of the kind whose first feature
-        is i.
+        Counts, flat; reshaped to (n_features of all blocks, k, k), entry i contains the counts of the kind whose first
+        feature is i, or 0.
     """
     counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
     for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
@@ -67,7 +67,7 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
     return np.concatenate(counts)
 
 
-def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
+def mutual_information_by_kind(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
     """Return, for each kind, the mutual information of the two ends' states in nats, shape (layout.size,).
 
     The value of a kind is repeated for each weight of the kind.

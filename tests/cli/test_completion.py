@@ -77,6 +77,7 @@ def test_other_shells(relcrf_, relcrf_json, tmp_path):
     lines = found["script"].splitlines()
     assert code == 0 and "complete -c relcrf -f" in lines
     (line,) = [x for x in lines if "from train'" in x and "-l backend" in x]
+    assert all("-s m -l method" in x for x in lines if "from infer;" in x)
     assert "trmrf" in line and all(len(shlex.split(x.replace("\\'", ""))) >= 4 for x in lines[1:])
     code, _, err = relcrf_("completion", "tcsh")
     assert code == 2 and err.count("error[E300]") == 1

@@ -372,7 +372,7 @@ def test_references_in_models_with_same_include(editor, site):
         ("by 1, lo|g(", ["log(number): real", "natural logarithm"]),
         ("    ov|er", ["**over**: random attributes"]),
         ("= cour|se", ["value 1 of 3 of `Category`"]),
-        ("where Link(p|, a)", ["p: Page", "existential name in the condition of `Cited`"]),
+        ("where Link(p|, a)", ["p: Page", "existentially quantified variable in the condition of `Cited`"]),
         ("linked(|a", ["a: Page", "binder of `linked`: ranges over every Page"]),
         ("Link(so|urce", ["source: Page", "argument of `Link`"]),
         (

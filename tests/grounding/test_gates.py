@@ -264,7 +264,7 @@ def notes(grounding):
 
 def test_note_names_backend_that_learns_gates():
     text = WEB + "gate linked by a.n\ngate near by p.n"
-    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned by backend gated only"]
+    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned only by the backend 'gated'"]
     assert notes(gated(WEB, TABLES)) == []
 
 

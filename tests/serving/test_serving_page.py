@@ -28,8 +28,8 @@ def examples(tmp_path_factory):
 
 
 def test_first_example_predicts_on_fast_path(examples):
-    found = examples[0]["found"]
-    assert found["id"].tolist() == ["new"] and found["category"].tolist() == ["course"]
+    prediction = examples[0]["prediction"]
+    assert prediction["id"].tolist() == ["new"] and prediction["category"].tolist() == ["course"]
     assert examples[0]["predictor"].report().slow_path == 0
 
 

@@ -206,7 +206,7 @@ def _print_evaluation(evaluation: Evaluation) -> None:
         ]
         n = results.score(results.systems[0], attribute).n
         n_folds = len(evaluation.folds)
-        title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {n_folds} fold{'s' * (n_folds > 1)}"
+        title = f"{attribute}, split {evaluation.split}: {n:,} labels held out in {n_folds} fold{'s' * (n_folds > 1)}"
         print_wide_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
         unit = results.clusters(attribute).unit
         print_note(f"[low, high]: 95 % bootstrap interval over {unit}; ±: standard deviation over folds")
@@ -375,7 +375,7 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
         if result is not None:
             costs.append((marked, *_format_costs(evaluation, name, result)))
     n, several = predictions.score(MAJORITY, attribute).n, len(evaluation.folds) > 1
-    title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
+    title = f"{attribute}, split {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
     print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
     print_table("cost and accuracy of inference", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
     method = "over folds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"

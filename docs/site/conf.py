@@ -66,6 +66,7 @@ CHILDREN = {
         "pseudo_likelihood",
         "inference",
         "grounding",
+        "redesign",
     ),
 }
 """The child pages of pages in the navigation; the pages are plain Markdown, which has no `toctree`."""

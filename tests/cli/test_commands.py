@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 from command import json_command, relcrf_command
-from spark import MASTER
 from tables import small_web, write_tables
 
 import relcrf
@@ -139,20 +138,11 @@ def test_ground_on_a_server(relcrf_json, web, postgres):
 
 
 @pytest.mark.slow
-def test_ground_on_spark(relcrf_json, web, spark):
-    _, here = relcrf_json("ground", MODEL, "--data", web, "--show", "linked")
-    code, there = relcrf_json(
-        "ground", MODEL, "--data", web, "--show", "linked", "--engine", "spark", "--spark-master", MASTER
-    )
-    assert code == 0 and there == here
-
-
-@pytest.mark.slow
-def test_temporary_folder_with_a_space_on_spark(spark_installed, web, tmp_path):
+def test_ground_on_spark_with_a_space_in_temporary_folder(spark_installed, web, tmp_path):
     """The path occurs in the tables and rows that DuckDB and Spark exchange, and in the files that Spark writes."""
     temporary = tmp_path / "a b%20c"
     temporary.mkdir()
-    ground = [sys.executable, "-m", "relcrf", "ground", str(MODEL), "--data", str(web), "--show", "linked"]
+    ground = [sys.executable, "-m", "relcrf", "ground", str(MODEL), "--data", str(web), "--show", "linked", "--json"]
     here = subprocess.run(ground, capture_output=True, text=True, timeout=600)
     there = subprocess.run(
         [*ground, "--engine", "spark", "--spark-master", "local[1]"],

@@ -494,10 +494,12 @@ def test_gates_of_many_rows_in_files():
 
 @pytest.mark.parametrize("name", ["postgres", pytest.param("spark", marks=pytest.mark.slow)])
 def test_other_engines_return_same_gates(request, name):
-    bound = bind(relcrf.parse(SIZED).spec, relcrf.Dataset(sized(300, 1500)))
+    """Run only two of the four gates on Spark, because each plan takes Spark seconds."""
+    postgres = name == "postgres"
+    lines = [line for line in SIZED.splitlines() if postgres or not re.search("linked|meeting", line)]
+    bound = bind(relcrf.parse("\n".join(lines)).spec, relcrf.Dataset(sized(300, 1500)))
     expected = ground(bound)
     started = request.getfixturevalue(name)
-    postgres = name == "postgres"
     engine = PostgresEngine(started.new_database(), bound.cursor) if postgres else SparkEngine(started, bound.cursor)
     with closing(engine):
         found = ground(bound, engine=engine)

@@ -98,7 +98,9 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
             pass  # only check that no other process trains there
     if resume and not partial.is_dir():
         hint = "omit --resume to start a new run"
-        raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
+        raise UsageError(
+            Diagnostic("E332", f"cannot resume: the interrupted run '{partial}' does not exist", hint=hint)
+        )
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
         hint = "resume the run with --resume, or start over with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
@@ -286,7 +288,7 @@ def _require_unchanged(folder: Path) -> None:
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hashes that the manifest contains, by file name; an empty dictionary if there is no manifest.
+    """Return the hashes that the manifest contains, by file name; an empty dictionary without a manifest.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -306,7 +308,7 @@ def load_provenance(folder: Path) -> Provenance | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run folder; an empty dictionary if there is no manifest.
+    """Return the manifest of a run folder; an empty dictionary if the file does not exist.
 
     Raises:
         DataError: If the manifest is damaged.

@@ -375,7 +375,9 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
         if result is not None:
             costs.append((marked, *_format_costs(evaluation, name, result)))
     n, several = predictions.score(MAJORITY, attribute).n, len(evaluation.folds) > 1
-    title = f"{attribute}, split {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
+    title = (
+        f"{attribute}, split {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
+    )
     print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
     print_table("cost and accuracy of inference", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
     method = "over folds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"

@@ -35,7 +35,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         stop = min(start + step, n)
         closeness = points[start:stop] @ points.T
         if measure == "distance":
-            # `closeness` is now minus half the squared distance plus a constant of the row; the constant does not matter.
+            # The result is minus half the squared distance, plus a constant of the row, which does not change the order.
             closeness -= 0.5 * squared
         closeness[np.arange(stop - start), np.arange(start, stop)] = -np.inf
         neighbours[start:stop] = _largest_indices(closeness, count)

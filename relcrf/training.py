@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.backends.automatic_sharding import shard_if_large
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
-from relcrf.backends.learned_model import LearnedModel, WeightSchema, open_domain_values
+from relcrf.backends.learned_model import LearnedModel, open_domain_values, separate_schemas
 from relcrf.backends.problems import training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
@@ -180,7 +180,7 @@ class Training:
         return LearnedModel(
             spec=self.spec,
             backend=self.backend,
-            settings=asdict(system),
+            settings=asdict(learned.configure(system)),
             vectors=learned.vectors,
             layout=grounding.graph.layout,
             templates=grounding.templates,
@@ -193,7 +193,7 @@ class Training:
             converged=learned.converged,
             log=tuple(monitor.log),
             histograms=learned.histograms,
-            gates=WeightSchema.from_gates(grounding) if "gates" in learned.vectors else None,
+            schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
             seconds=time.perf_counter() - started,
         )

@@ -19,6 +19,7 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
+from relcrf.graph.weights import WeightLayout
 from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
@@ -33,6 +34,7 @@ from relcrf.learning.likelihood import (
 from relcrf.learning.moments import Moments, label_moments
 
 T = TypeVar("T")
+AnyBackend = TypeVar("AnyBackend", bound="AbstractBackend")
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,10 @@ class AbstractLikelihoodSpec(ABC):
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
         """Return the negative log-likelihood of a problem or of one of its shards."""
 
+    def layout(self, problem: Problem) -> WeightLayout:
+        """Return the layout of the weights on which the likelihood depends."""
+        return problem.graph.layout
+
     def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
         """Return the graph of a pseudo-likelihood's conditional distributions; None for other likelihoods.
 
@@ -211,6 +217,11 @@ class TotalLikelihood:
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient for weights of shape (layout.size,)."""
         return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights))
+
+    @property
+    def layout(self) -> WeightLayout:
+        """The layout of the weights."""
+        return self.spec.layout(self.problem)
 
     def curvature(self) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (layout.size,)."""
@@ -278,6 +289,7 @@ class FitResult:
         chosen_candidates: The chosen candidates of each space, in the form that `Problem.with_candidates` accepts.
         histograms: Histograms by quantity, such as `errors`, and by phase of training, such as `at the end`.
         moments: Moments for the learned weights (empirical and expected), without penalties; None if not computed.
+        settings: The values that training chose for settings with the value `auto`.
     """
 
     vectors: dict[str, np.ndarray]
@@ -286,6 +298,11 @@ class FitResult:
     chosen_candidates: Mapping[str, np.ndarray] = field(default_factory=dict)
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     moments: Moments | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def configure(self, backend: AnyBackend) -> AnyBackend:
+        """Return the backend with the settings that training chose."""
+        return replace(backend, **self.settings)
 
     @property
     def converged(self) -> bool:
@@ -438,7 +455,9 @@ class AbstractBackend(ABC):
             raise UsageError(Diagnostic("E307", message, hint=hint))
 
     def _reject_setting(self, setting: str, hint: str) -> None:
-        message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
+        value = getattr(self, setting)
+        text = value if isinstance(value, str) else f"{value:g}"
+        message = f"setting '{setting}' of backend '{self.name}' cannot be {text}"
         raise UsageError(Diagnostic("E305", message, hint=hint))
 
     def _require_positive(self, *settings: str) -> None:
@@ -474,7 +493,7 @@ def maximise_likelihood(
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
     """
-    layout = objective.problem.graph.layout
+    layout = objective.layout
     strength = layout.l2(l2)
     # Dividing by the square root of the curvature halves the number of iterations on a graph of 100,000 web pages (from
     # 341 to 173). Dividing by the curvature itself nearly doubles the number on 20,000 pages, because a diagonal matrix

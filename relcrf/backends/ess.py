@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,32 +16,64 @@ from relcrf.backends.base import (
     AbstractLikelihoodBackend,
     AbstractLikelihoodSpec,
     FitResult,
+    InferenceResult,
     Monitor,
     Problem,
     SharedVector,
     moments_at,
+    run_inference,
 )
 from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, exact_method
 from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.components import label_components
 from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.graph.weights import WeightLayout
+from relcrf.inference.result import Observer, ignore_progress
+from relcrf.kernels.distinct import distinct
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeSelector, edge_information
 from relcrf.structure.edge_kinds import count_factors_by_kind
+from relcrf.structure.pair_unaries import pairs_contain_unaries, with_own_unaries, without_unaries
+
+MAX_COMPARED_EDGES = 1 << 14
+"""Approximate number of edges on which inference methods are compared; 2**14 edges take a second per method."""
+
+MIN_PROBABILITY = 1e-12
+"""Minimum probability of a label in the comparison of inference methods, so that no single label decides."""
+
+MAX_ITERATIONS = 200
+"""Maximum number of iterations of approximate inference; later changes of marginals are small or oscillate."""
+
+
+def _with_pair_unaries(graph: ReducedGraph, unaries: str) -> ReducedGraph:
+    """Return the graph of the models of pairs for a value of the setting `structure_unaries`."""
+    if unaries == "none":
+        return without_unaries(graph)
+    return with_own_unaries(graph) if unaries == "own" else graph
 
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the likelihood of pairs: each pair of variables with a common factor is a separate model."""
+    """A specification of the likelihood of pairs: each pair of variables with a common factor is a separate model.
+
+    Args:
+        unaries: The setting `structure_unaries`.
+    """
 
     backend: str
+    unaries: str = "shared"
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """Return the graph of the free variables with all edges."""
-        return problem.reduced_graph(self.backend)
+        """Return the graph of the free variables with all edges, and with the unary features of the models of pairs."""
+        return _with_pair_unaries(problem.reduced_graph(self.backend), self.unaries)
+
+    def layout(self, problem: Problem) -> WeightLayout:
+        return self.graph(problem).graph.layout if self.unaries == "own" else problem.graph.layout
 
     def likelihood(self, problem: Problem) -> PairLikelihood:
         graph = self.graph(problem)
@@ -56,6 +88,7 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
         structure: The structure weights, from which the information of the edges is computed.
         fractions, label_information: Arguments of `EdgeSelector.select`.
         observed_in_tree: Whether labelled variables are nodes of the structure.
+        unaries: The setting `structure_unaries`.
         sharpness: Sharpness of the margin loss; 0 selects the likelihood.
         trees: Number of structures whose distributions are averaged.
     """
@@ -66,13 +99,14 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
     fractions: SharedVector | None
     label_information: SharedVector | None
     observed_in_tree: bool = False
+    unaries: str = "shared"
     sharpness: float = 0.0
     trees: int = 1
 
     def graphs(self, problem: Problem) -> list[ReducedGraph]:
         """Return one graph of selected edges per structure, with nodes for labelled variables if `observed_in_tree`."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
-        information = edge_information(graph, self.structure.load())
+        information = edge_information(_with_pair_unaries(graph, self.unaries), self.structure.load())
         fractions, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
         return self.rule.select(graph, information, self.trees, fractions=fractions, label_information=labels)
 
@@ -95,13 +129,26 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
     return count_factors_by_kind(spec.graph(problem))
 
 
+def _repeats_or_lacks_unaries(problem: Problem, backend: str) -> int:
+    return int(not pairs_contain_unaries(problem.reduced_graph(backend)))
+
+
+METHOD_NAMES = {"exact": "jt", "trw": "trw", "bp": "bp", "mf": "mf"}
+"""Name of the inference method on all edges, by the value of the setting `inference`."""
+
+
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
     """Evidence-specific structures, selected by conditional mutual information, with exact learning of the weights.
 
     Training has three steps: learn structure weights u from pairs of variables, select edges by their conditional
     mutual information under u, and learn the weights w on these edges by exact likelihood. In prediction, edges are
-    selected under u given the new evidence.
+    selected under u given the new evidence, or all edges are used (`edges`).
+
+    If `edges` or `inference` is `auto`, training compares the mean log-probability of the training labels for exact
+    inference on the structure, for loopy belief propagation on all edges, and, if this is not better, for tree-reweighted
+    belief propagation on all edges. Prediction uses the best method. The summary of the training run lists the results.
+    Structures are not compared with all edges if a setting restricts the structure, or if the objective is `margin`.
 
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
@@ -119,10 +166,18 @@ class EssBackend(AbstractLikelihoodBackend):
         observed_edges: Treatment of factors that join an unknown variable to a labelled neighbour. `fold` adds the
             factor to the potential of the variable. `tree` makes the neighbour a node of the structure, like an unknown
             variable.
+        structure_unaries: Unary features in the model of a pair, from which structure weights are learned. `none`: only
+            the features of the pair. `shared`: also the unary features of both variables, with one weight vector for
+            all pairs. `own`: also these features, with separate weights for each template and key of pairs. `auto`:
+            `none` if each pair has separate weights and a table that contains the unary features, otherwise `shared`.
+        edges: Edges in prediction. `tree`: the selected structure. `all`: all edges. `auto`: see above.
+        weights: Weights in prediction. `tree`: the weights w. `pairs`: the structure weights u; w is not learned.
+        inference: Inference method in prediction: `exact`, `trw` (tree-reweighted belief propagation), `bp` (loopy
+            belief propagation), `mf` (mean field), or `auto`, see above.
 
     Raises:
-        UsageError: If `objective` or `observed_edges` has an unknown value, a setting that must be positive is 0, or
-            `pooling` exceeds 1.
+        UsageError: If a setting has an unknown value, a setting that must be positive is 0, `pooling` exceeds 1, or two
+            settings contradict each other.
     """
 
     name: ClassVar[str] = "ess"
@@ -136,7 +191,11 @@ class EssBackend(AbstractLikelihoodBackend):
             "pooling",
             "trees",
             "observed_edges",
-        )
+            "edges",
+            "weights",
+            "inference",
+        ),
+        "weights": ("trees", "observed_edges", "edges", "inference"),
     }
     seed: int = 0
     objective: str = "likelihood"
@@ -147,10 +206,23 @@ class EssBackend(AbstractLikelihoodBackend):
     pooling: float = 0.0
     trees: int = 1
     observed_edges: str = "fold"
+    structure_unaries: str = "auto"
+    edges: str = "auto"
+    weights: str = "tree"
+    inference: str = "auto"
 
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("likelihood", "margin"))
         self._require_one_of("observed_edges", ("fold", "tree"))
+        self._require_one_of("structure_unaries", ("auto", "none", "own", "shared"))
+        self._require_one_of("edges", ("auto", "tree", "all"))
+        self._require_one_of("weights", ("tree", "pairs"))
+        self._require_one_of("inference", ("auto", *METHOD_NAMES))
+        for setting, value in (("trees", 1), ("observed_edges", "fold")):
+            if self.edges == "all" and getattr(self, setting) != value:
+                self._reject_setting(setting, "use --set edges=tree; this setting has no effect on all edges")
+        if self.weights == "pairs" and self.objective == "margin":
+            self._reject_setting("objective", "use --set weights=tree; the weights of pairs maximise the likelihood")
         self._require_positive("treewidth", "sharpness", "trees")
         if self.pooling > 1:
             self._reject_setting("pooling", "use a number from 0 to 1")
@@ -160,6 +232,8 @@ class EssBackend(AbstractLikelihoodBackend):
         return (
             "observed_edges=tree joins components at their labelled neighbours (observed_edges=fold does not)"
             if self.observed_edges == "tree"
+            else "structure_unaries=own has weights of pairs that shards number differently"
+            if self.structure_unaries == "own"
             else ""
         )
 
@@ -172,10 +246,23 @@ class EssBackend(AbstractLikelihoodBackend):
         if margin and problem.latent.any():
             message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
-        pairs = problem.total_likelihood(PairLikelihoodSpec(self.name))
+        if self.structure_unaries == "auto":
+            repeated = problem.map_reduce(partial(_repeats_or_lacks_unaries, backend=self.name))
+            unaries = "shared" if repeated else "none"
+            learned = replace(self, structure_unaries=unaries).fit(problem, monitor)
+            return replace(learned, settings={"structure_unaries": unaries, **learned.settings})
+        pairs = problem.total_likelihood(PairLikelihoodSpec(self.name, self.structure_unaries))
         nodes, edges = pairs.sizes()
-        structure = self.maximise("structure", pairs, partial(problem.initial_weights, self.seed), monitor)
-        vectors = {"structure": structure.point}
+        layout = problem.graph.layout
+        structure = self.maximise(
+            "structure",
+            pairs,
+            lambda: np.append(problem.initial_weights(self.seed), pairs.layout.initial()[layout.size :]),
+            monitor,
+        )
+        vectors = {"structure": structure.point[: layout.size]}
+        if self.structure_unaries == "own":
+            vectors["pair_unaries"] = structure.point[layout.size :]
         if self.pooling:
             vectors["label_information"] = label_information(problem, self.name)
         if self.min_fraction:
@@ -186,43 +273,126 @@ class EssBackend(AbstractLikelihoodBackend):
             vectors["selected_fraction"] = chosen / np.maximum(candidates, 1.0)
         sharpness = self.sharpness if margin else 0.0
         likelihood = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
-        weights = self.maximise("weights", likelihood, structure.point.copy, monitor)
-        return FitResult(
-            {"weights": weights.point, **vectors},
-            (("structure", structure), ("weights", weights)),
-            {"variables": nodes, "candidate_edges": edges, "forest_edges": likelihood.sizes()[1]},
-            moments=None if margin else moments_at(likelihood, weights, self.l2),
-        )
+        summary: dict[str, float | int | str] = {
+            "variables": nodes,
+            "candidate_edges": edges,
+            "forest_edges": likelihood.sizes()[1],
+        }
+        if self.weights == "pairs":
+            result = FitResult({"weights": vectors["structure"], **vectors}, (("structure", structure),), summary)
+        else:
+            weights = self.maximise("weights", likelihood, vectors["structure"].copy, monitor)
+            result = FitResult(
+                {"weights": weights.point, **vectors},
+                (("structure", structure), ("weights", weights)),
+                summary,
+                moments=None if margin else moments_at(likelihood, weights, self.l2),
+            )
+        return self._choose_inference(problem, result)
 
-    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
+    def _choose_inference(self, problem: Problem, learned: FitResult) -> FitResult:
+        """Return the result with the choice of `edges` and `inference`, which maximises the labels' probabilities."""
+        choices = self._inference_choices(learned.summary["candidate_edges"] == learned.summary["forest_edges"])
+        if problem.latent.any():
+            choices = choices[:1]
+        summary: dict[str, float | int | str] = {**learned.summary}
+        chosen, best = choices[0], -np.inf
+        vectors = {name: problem.share_vector(vector) for name, vector in learned.vectors.items()}
+        fraction = MAX_COMPARED_EDGES / max(int(learned.summary["candidate_edges"]), 1)
+        for number, choice in enumerate(choices if len(choices) > 1 else ()):
+            score = partial(_score_labels, backend=replace(self, **choice), vectors=vectors, fraction=fraction)
+            total, n_labels = problem.map_reduce(score)
+            summary[f"label_log_likelihood_{choice['edges']}_{choice['inference']}"] = total / max(n_labels, 1)
+            if total > best:
+                chosen, best = choice, total
+                if number:
+                    break
+        summary |= chosen
+        return replace(learned, summary=summary, settings={**learned.settings, **chosen})
+
+    def _inference_choices(self, forest_has_all_edges: bool) -> list[dict[str, Any]]:
+        """Return the values of `edges` and `inference` that the settings permit, in the order of comparison."""
+        restricts_structure = self._rule != EdgeSelector() or self.trees > 1 or self.observed_edges == "tree"
+        use_tree = self.edges == "auto" and (forest_has_all_edges or restricts_structure or self.objective == "margin")
+        edges = ["tree", "all"] if self.edges == "auto" and not use_tree else ["tree" if use_tree else self.edges]
+        automatic = {"tree": ["exact"], "all": ["bp", "trw"]}
+        return [
+            {"edges": each, "inference": method}
+            for each in edges
+            for method in (automatic[each] if self.inference == "auto" else [self.inference])
+        ]
+
+    def joint_likelihood(
+        self, problem: Problem, vectors: dict[str, np.ndarray]
+    ) -> StructureLikelihoodSpec | WholeGraphSpec:
         for setting, vector in (("min_fraction", "selected_fraction"), ("pooling", "label_information")):
             if getattr(self, setting) and vector not in vectors:
                 message = f"backend '{self.name}' was trained without setting '{setting}'; prediction cannot add it"
                 raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
+        if self.edges == "all":
+            return self._whole_graph_spec
         in_tree = self.observed_edges == "tree"
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)
 
     def _structure_spec(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
         """Return the specification for the learned vectors; a setting whose vector was not learned has no effect."""
-        structure, fractions, labels = (
+        structure = problem.share_vector(np.append(vectors["structure"], vectors.get("pair_unaries", ())))
+        fractions, labels = (
             problem.share_vector(vectors[name]) if name in vectors else None
-            for name in ("structure", "selected_fraction", "label_information")
+            for name in ("selected_fraction", "label_information")
         )
-        assert structure is not None
-        return StructureLikelihoodSpec(self.name, self._rule, structure, fractions, labels)
+        return StructureLikelihoodSpec(
+            self.name, self._rule, structure, fractions, labels, unaries=self.structure_unaries
+        )
+
+    @property
+    def _whole_graph_spec(self) -> WholeGraphSpec:
+        method = METHOD_NAMES["trw" if self.inference == "auto" else self.inference]
+        return WholeGraphSpec(self.name, method, (("max_iterations", MAX_ITERATIONS),))
+
+    def infer(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceResult:
+        if self.edges == "all":
+            return run_inference(self._whole_graph_spec.inference_task(problem, vectors["weights"], observe))
+        return super().infer(problem, vectors, observe)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         spec = self.joint_likelihood(problem, vectors)
+        if isinstance(spec, WholeGraphSpec):
+            return (spec.inference_task(problem, vectors["weights"]),)
+        method = exact_method(self.treewidth) if self.inference in ("auto", "exact") else self._whole_graph_spec.method
         observed = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if spec.observed_in_tree else None
         return tuple(
             InferenceTask(
                 graph,
                 vectors["weights"],
-                exact_method(self.treewidth),
+                method,
                 None if observed is None else observed[graph.variables],
             )
             for graph in spec.graphs(problem)
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec | None:
-        return self._structure_spec(problem, vectors) if self.objective == "likelihood" else None
+        is_exact = self.objective == "likelihood" and self.weights == "tree"
+        return self._structure_spec(problem, vectors) if is_exact else None
+
+
+def _score_labels(
+    problem: Problem, backend: EssBackend, vectors: dict[str, SharedVector], fraction: float
+) -> tuple[float, int]:
+    """Return the sum of the log-probabilities of labels, and the number of these labels.
+
+    Args:
+        fraction: Fraction of the connected components that are predicted; at least one component is.
+    """
+    free = problem.roles == Role.FREE
+    if fraction < 1.0:
+        component = label_components(problem.graph, problem.roles)
+        roots = distinct(component[free])
+        chosen = np.random.default_rng(0).permutation(roots)[: max(1, round(fraction * len(roots)))]
+        roles = np.where(free & ~np.isin(component, chosen), Role.ABSENT, problem.roles).astype(np.int8)
+        problem = replace(problem, roles=roles)
+    result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
+    probability = result.marginals[result.state_start[:-1] + problem.states[result.variables]]
+    return float(np.log(np.fmax(probability, MIN_PROBABILITY)).sum()), len(probability)

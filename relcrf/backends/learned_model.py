@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 from relcrf.model.spec import ModelSpec, OpenDomain
+from relcrf.structure.pair_unaries import own_unaries
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,32 @@ class WeightSchema:
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
 
-    @classmethod
-    def from_gates(cls, grounding: Grounding) -> WeightSchema:
-        """Return the schema of the gates of a ground graph."""
-        return cls(grounding.gates.layout, grounding.gate_templates)
+
+def _gate_schema(grounding: Grounding) -> WeightSchema:
+    return WeightSchema(grounding.gates.layout, grounding.gate_templates)
+
+
+def _pair_unaries_schema(grounding: Grounding) -> WeightSchema:
+    """Return the schema of the unary weights of pairs; the keys are those of the pairs."""
+    blocks = own_unaries(grounding.graph)
+    templates = []
+    for own in blocks:
+        pair, unary = grounding.templates[own.pair], grounding.templates[own.unary]
+        bindings = min(pair.bindings, unary.bindings)
+        templates.append(replace(unary, name=own.weights.name, keys=pair.keys, bindings=bindings))
+    return WeightSchema(WeightLayout(tuple(own.weights for own in blocks)), tuple(templates))
+
+
+SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
+    "gates": _gate_schema,
+    "pair_unaries": _pair_unaries_schema,
+}
+"""Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
+
+
+def separate_schemas(vectors: Iterable[str], grounding: Grounding) -> dict[str, WeightSchema]:
+    """Return the schemas of the named vectors that have a separate layout."""
+    return {name: SEPARATE_LAYOUTS[name](grounding) for name in vectors if name in SEPARATE_LAYOUTS}
 
 
 @dataclass(frozen=True)
@@ -38,7 +61,7 @@ class LearnedModel:
 
     Args:
         backend, settings: Name and settings of the backend.
-        vectors: Weight vectors by name, of shape (layout.size,). The vector `gates` has the layout of the gates.
+        vectors: Weight vectors by name, of shape (layout.size,), except those in `schemas`.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
         vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
         summary: Summary values of the training run; see `FitResult`.
@@ -46,7 +69,7 @@ class LearnedModel:
             weights.
         converged: Whether every optimisation has converged.
         histograms, moments: See `FitResult`.
-        gates: The schema of the gates; None if factors have no gates.
+        schemas: Schemas of the vectors that have a separate layout, by name.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -61,7 +84,7 @@ class LearnedModel:
     converged: bool
     log: tuple[Mapping[str, Any], ...] = field(default=())
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
-    gates: WeightSchema | None = None
+    schemas: Mapping[str, WeightSchema] = field(default_factory=dict)
     moments: Moments | None = None
     seconds: float = field(default=0.0, compare=False)
 
@@ -105,16 +128,14 @@ class LearnedModel:
         vectors = {
             name: _transfer_weights(vector, old, new, default)
             for name, vector in self.vectors.items()
-            if name != "gates"
+            if name not in self.schemas
         }
-        if self.gates is not None:
-            gates = WeightSchema.from_gates(grounding)
-            # A template without factors in the data has no gates.
-            position = {info.name: k for k, info in enumerate(self.gates.templates)}
-            blocks = [(position[info.name], k) for k, info in enumerate(gates.templates) if info.name in position]
-            vectors["gates"] = _transfer_weights(
-                self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size), blocks
-            )
+        for name, known in self.schemas.items():
+            found = SEPARATE_LAYOUTS[name](grounding)
+            # A template without factors in the data has no weights in a separate layout.
+            position = {info.name: k for k, info in enumerate(known.templates)}
+            blocks = [(position[info.name], k) for k, info in enumerate(found.templates) if info.name in position]
+            vectors[name] = _transfer_weights(self.vectors[name], known, found, np.zeros(found.layout.size), blocks)
         return vectors
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:

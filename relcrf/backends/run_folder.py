@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from relcrf.backends.checkpoints import Timings, WallCpuSeconds, parse_seconds
 from relcrf.backends.damaged_files import damaged_file_error
-from relcrf.backends.learned_model import LearnedModel, WeightSchema
+from relcrf.backends.learned_model import SEPARATE_LAYOUTS, LearnedModel, WeightSchema
 from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.columns.storage import READ_ERRORS, open_column
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
@@ -183,9 +183,9 @@ def save(
         "domains": dict(learned.vocabulary),
         "keys": dict(zip((t.name for t in learned.templates), _keys_to_json(learned.templates), strict=True)),
     }
-    if learned.gates is not None:
-        run["gates"] = _schema_to_json(learned.gates)
-        dictionaries["gate_keys"] = _keys_to_json(learned.gates.templates)
+    for name, separate in learned.schemas.items():
+        run[name] = _schema_to_json(separate)
+        dictionaries[f"{name}_keys"] = _keys_to_json(separate.templates)
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
@@ -240,11 +240,12 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
-        gates = _parse_schema(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
+        schemas = {
+            name: _parse_schema(run[name], dictionaries[f"{name}_keys"]) for name in SEPARATE_LAYOUTS if name in run
+        }
         vocabulary = from_json_value(Mapping[str, tuple[str, ...]], dictionaries["domains"])
         sizes = dict.fromkeys(("weights", *run["vectors"]), schema.layout.size)
-        if gates is not None:
-            sizes["gates"] = gates.layout.size
+        sizes |= {name: separate.layout.size for name, separate in schemas.items()}
     with _checked_path(folder, "model.rcrf") as path:
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         require_valid(spec)
@@ -270,7 +271,7 @@ def load(folder: Path) -> LearnedModel:
         converged=converged,
         log=log,
         histograms=histograms,
-        gates=gates,
+        schemas=schemas,
         moments=moments,
     )
 

@@ -42,7 +42,7 @@ def calibrate_temperature(
         fit = system.fit(fold.learning_problem(problem), Monitor())
         query = fold.query_problem(problem).with_candidates(fit.chosen_candidates)
         for k, scale in enumerate(SCALES):
-            inferred = system.infer(query, _scale_weights(query, fit.vectors, scale))
+            inferred = fit.configure(system).infer(query, _scale_weights(query, fit.vectors, scale))
             log_likelihood[k] += (
                 fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
             )

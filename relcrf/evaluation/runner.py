@@ -55,7 +55,7 @@ def predict_fold(
         learned = system.fit(pieces or learning, watch)
     seconds, started = time.process_time() - started, time.process_time()
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
-    inferred = infer_with_sharding(store, query, system, learned.vectors)
+    inferred = infer_with_sharding(store, query, learned.configure(system), learned.vectors)
     cpu_seconds = (seconds, time.process_time() - started)
     return FoldPrediction.from_inferred(
         fold, inferred, problem.states, cpu_seconds, converged=learned.converged

@@ -89,9 +89,8 @@ def select_settings(
         likelihood, seconds = score.log_likelihood, predicted.seconds_learn + predicted.seconds_infer
         if fold.whole_components:
             querying = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
-            joint = querying.total_likelihood(system.joint_likelihood(querying, learned.vectors))(
-                learned.vectors["weights"]
-            )[0]
+            spec = learned.configure(system).joint_likelihood(querying, learned.vectors)
+            joint = querying.total_likelihood(spec)(learned.vectors["weights"])[0]
             likelihood = -joint / fold.n_test
         # A likelihood that is not finite counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf

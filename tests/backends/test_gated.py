@@ -19,7 +19,7 @@ from relcrf.backends import checkpoints
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.gated_risks import ExampleSplitter
-from relcrf.backends.learned_model import WeightSchema
+from relcrf.backends.learned_model import SEPARATE_LAYOUTS
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
@@ -249,7 +249,7 @@ def test_gates_distinguish_queries_from_hidden_variables(rows):
     model, grounding = rows
     fit = api.fit(model, grounding, "gated", message_cost=0.0, max_iterations=10)
     gates = fit.learned.vectors["gates"]
-    (info,) = fit.learned.gates.templates
+    (info,) = fit.learned.schemas["gates"].templates
     for place, name in enumerate(np.tile(info.features, len(info.keys.values))):
         gates[place] = -50.0 if "hidden" in name else 0.0
     every = np.ones(len(grounding.states), dtype=bool)
@@ -370,7 +370,7 @@ def test_a_single_key_shares_its_gate_with_those_of_other_tables():
         for kinds in (["x"], ["x", "y"])
     )
     fit = model.fit(relcrf.Dataset(one), "gated", max_iterations=10)
-    learned = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(2, -1)
+    learned = fit.learned.schemas["gates"].layout.matrix(fit.learned.vectors["gates"], 0).reshape(2, -1)
     carried = fit.learned.vectors_for(fit.ground(relcrf.Dataset(two)))["gates"].reshape(3, -1)
     np.testing.assert_array_equal(carried, [learned[0], np.zeros_like(learned[0]), learned[1]])
     assert learned[1, 0] != 0.0
@@ -641,15 +641,15 @@ def test_gates_find_their_templates_where_data_have_no_factors_of_some():
         fit = model.fit(
             chain_of(learned_on), "gated", pretraining_iterations=2, max_iterations=5, validation_fraction=0.0
         )
-        of = {info.name: k for k, info in enumerate(fit.learned.gates.templates)}
+        of = {info.name: k for k, info in enumerate(fit.learned.schemas["gates"].templates)}
         for wet in ([True] * 40, [False] * 40):
             grounding = fit.ground(chain_of(wet))
             vectors = fit.learned.vectors_for(grounding)
-            meaning = WeightSchema.from_gates(grounding)
+            meaning = SEPARATE_LAYOUTS["gates"](grounding)
             for k, info in enumerate(meaning.templates):
                 found = meaning.layout.matrix(vectors["gates"], k)
                 if info.name in of:
-                    learned = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], of[info.name])
+                    learned = fit.learned.schemas["gates"].layout.matrix(fit.learned.vectors["gates"], of[info.name])
                     np.testing.assert_array_equal(found, learned)
                 else:
                     assert not found.any()

@@ -1,0 +1,147 @@
+"""Settings of backend `ess` that select edges, weights and inference method for prediction."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf import api
+from relcrf.graph.reduction import Role, reduce_graph
+
+MODEL = relcrf.parse("""
+domain Topic = 0..2
+entity Page {
+    predict topic : Topic
+    score         : vector
+}
+relation Link(a: Page, b: Page)
+template own(a: Page)
+    over a.topic
+    by   1, a.score
+template link(a: Page, b: Page)
+    where Link(a, b)
+    over  a.topic == b.topic
+""")
+
+
+def page_tables(n, degree, seed):
+    """Return pages with a noisy score per topic, and links of which about three quarters join pages of a topic."""
+    rng = np.random.default_rng(seed)
+    topic = rng.integers(3, size=n)
+    members = [np.flatnonzero(topic == k) for k in range(3)]
+    source = rng.integers(n, size=n * degree // 2)
+    target = np.array([rng.choice(members[topic[a]]) if rng.random() < 0.6 else rng.integers(n) for a in source])
+    score = np.eye(3)[topic] + rng.normal(size=(n, 3))
+    page = pd.DataFrame({"id": np.arange(n), "topic": topic, "score": list(score)})
+    link = pd.DataFrame({"a": source, "b": target})
+    return {"page": page, "link": link[link["a"] != link["b"]].drop_duplicates()}
+
+
+def predict(fit, grounding, **settings):
+    return api.predict(fit, grounding, hidden=np.ones(grounding.graph.n_variables, dtype=bool), **settings)
+
+
+@pytest.fixture(scope="module")
+def small():
+    grounding = MODEL.ground(relcrf.Dataset(page_tables(9, 4, seed=1)))
+    return grounding, api.fit(MODEL, grounding, "ess")
+
+
+@pytest.mark.parametrize(
+    ("weights", "inference", "tolerance"),
+    [("weights", "exact", 1e-10), ("structure", "exact", 1e-10), ("weights", "bp", 0.1)],
+)
+def test_marginals_on_all_edges_equal_those_of_enumeration(small, weights, inference, tolerance):
+    grounding, _ = small
+    setting = {"weights": "tree", "structure": "pairs"}[weights]
+    fit = api.fit(MODEL, grounding, "ess", edges="all", inference=inference, weights=setting)
+    assert [name for name in fit.summary if name.endswith("_status")] == (
+        ["structure_status", "weights_status"] if setting == "tree" else ["structure_status"]
+    )
+    np.testing.assert_array_equal(fit.learned.vectors["weights"], fit.learned.vectors[weights])
+    roles = np.full(grounding.graph.n_variables, Role.FREE, dtype=np.int8)
+    graph = reduce_graph(grounding.graph, roles, grounding.states)
+    potentials = graph.potentials(fit.learned.vectors["weights"])
+    states = np.array(list(itertools.product(range(3), repeat=graph.n_nodes)), dtype=np.int32)
+    scores = np.array([graph.scopes.score(potentials, state) for state in states])
+    p = np.exp(scores - np.logaddexp.reduce(scores))
+    wanted = np.array([[p[states[:, v] == k].sum() for k in range(3)] for v in range(graph.n_nodes)])
+    np.testing.assert_allclose(predict(fit, grounding).probabilities(), wanted, atol=tolerance)
+    if inference == "exact":
+        joint = api.joint_log_likelihood(fit, grounding, hidden=np.ones(graph.n_nodes, dtype=bool))
+        assert joint == pytest.approx(np.log(p[np.flatnonzero((states == grounding.states).all(axis=1))[0]]), abs=1e-9)
+
+
+@pytest.mark.parametrize("inference", ["trw", "bp"])
+def test_messages_on_the_tree_are_exact(small, inference):
+    grounding, fit = small
+    found = predict(fit, grounding, edges="tree", inference=inference).probabilities()
+    np.testing.assert_allclose(
+        found, predict(fit, grounding, edges="tree", inference="exact").probabilities(), atol=1e-5
+    )
+
+
+def test_training_selects_all_edges_where_labels_are_more_probable_with_them(tmp_path):
+    """With eight links per page, a forest contains a quarter of the links."""
+    training, testing = (MODEL.ground(relcrf.Dataset(page_tables(300, 8, seed))) for seed in (0, 1))
+    fit = api.fit(MODEL, training, "ess")
+    assert fit.learned.settings["edges"] == "all" == fit.summary["edges"]
+    assert fit.learned.settings["inference"] == fit.summary["inference"] == "bp"
+    assert fit.summary["label_log_likelihood_all_bp"] > fit.summary["label_log_likelihood_tree_exact"]
+    score = predict(fit, training).score()
+    assert fit.summary["label_log_likelihood_all_bp"] == pytest.approx(score.log_likelihood, abs=1e-9)
+    fit.save(tmp_path / "run")
+    accuracy = predict(api.load_fit(tmp_path / "run"), testing).score().accuracy
+    assert accuracy > predict(fit, testing, edges="tree", inference="exact").score().accuracy + 0.1
+
+
+def test_training_keeps_the_tree_where_all_edges_count_evidence_repeatedly():
+    """Six copies of a weakly biased variable: 15 edges repeat the information of the 5 edges of a tree."""
+    model = relcrf.parse("""
+    domain Kind = 0..1
+    entity Row { x : real }
+    domain Column = open
+    predict relation cell(r: Row, c: Column) : Kind
+    template level(r: Row, c: Column)
+        over cell(r, c)
+        per  c
+        by   r.x
+    template pair(r: Row, c: Column, d: Column)
+        where c < d
+        over cell(r, c), cell(r, d)
+        per  c, d
+    """)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    value = (x + 2.0 * rng.normal(size=200) > 0).astype(int)
+    cells = [{"r": r, "c": c, "value": int(value[r])} for r in range(200) for c in "abcdef"]
+    tables = {"row": pd.DataFrame({"id": np.arange(200), "x": x}), "cell": pd.DataFrame(cells)}
+    fit = api.fit(model, model.ground(relcrf.Dataset(tables)), "ess")
+    assert (fit.summary["edges"], fit.summary["inference"]) == ("tree", "exact")
+    assert fit.summary["label_log_likelihood_tree_exact"] > fit.summary["label_log_likelihood_all_bp"]
+
+
+def test_explicit_settings_are_not_replaced(small):
+    grounding, _ = small
+    for settings in ({"edges": "tree", "inference": "exact"}, {"edges": "all", "inference": "mf"}):
+        fit = api.fit(MODEL, grounding, "ess", **settings)
+        assert settings.items() <= fit.learned.settings.items()
+    assert api.fit(MODEL, grounding, "ess", min_information=0.01).learned.settings["edges"] == "tree"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"edges": "all", "trees": 3},
+        {"edges": "all", "observed_edges": "tree"},
+        {"weights": "pairs", "objective": "margin"},
+        {"edges": "some"},
+        {"inference": "gibbs"},
+    ],
+)
+def test_settings_that_contradict_each_other(small, settings):
+    with pytest.raises(relcrf.UsageError) as caught:
+        api.fit(MODEL, small[0], "ess", **settings)
+    assert caught.value.diagnostics[0].code == "E305"

@@ -23,8 +23,9 @@ from relcrf.graph.weights import WeightLayout
 from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
+from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.lbfgs import AnyState, Lbfgs, OptimiserState
+from relcrf.learning.lbfgs import AbstractWolfeSearch, AnyState, Lbfgs, OptimiserState
 from relcrf.learning.likelihood import (
     AbstractJointLikelihood,
     AbstractLikelihood,
@@ -32,9 +33,17 @@ from relcrf.learning.likelihood import (
     hessian_diagonal_bound,
 )
 from relcrf.learning.moments import Moments, label_moments
+from relcrf.learning.newton_cg import NewtonCg
 
 T = TypeVar("T")
 AnyBackend = TypeVar("AnyBackend", bound="AbstractBackend")
+
+LIKELIHOOD_OPTIMISERS: Mapping[str, type[AbstractWolfeSearch]] = {
+    "lbfgs": Lbfgs,
+    "cg": ConjugateGradient,
+    "newton-cg": NewtonCg,
+}
+"""The values of setting `optimiser` of the backends that learn by maximum likelihood."""
 
 
 @dataclass(frozen=True)
@@ -483,7 +492,7 @@ class AbstractBackend(ABC):
 def maximise_likelihood(
     stage: str,
     objective: TotalLikelihood,
-    optimiser: Lbfgs,
+    optimiser: AbstractWolfeSearch,
     l2: float,
     start: Callable[[], np.ndarray],
     monitor: Monitor,
@@ -517,24 +526,30 @@ def maximise_likelihood(
 
 @dataclass(frozen=True)
 class AbstractLikelihoodBackend(AbstractBackend):
-    """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
+    """A backend that learns by penalised maximum likelihood or pseudo-likelihood.
 
     Args:
         l2: Strength of the penalty `l2 / 2 * w^2` on each weight w of the templates that specify no `l2`. The penalty
             is added to the sum of the variables' losses, not to their mean.
-        max_iterations: Maximum number of L-BFGS iterations in each optimisation.
-        tolerance: L-BFGS has converged when the norm of the gradient is at most this fraction of the initial norm.
+        max_iterations: Maximum number of iterations of each optimisation.
+        tolerance: An optimisation has converged when the norm of the gradient is at most this fraction of the initial
+            norm.
+        optimiser: `lbfgs`, `cg` (nonlinear conjugate gradients) or `newton-cg` (truncated Newton method); see
+            docs/explanation/classical.md.
     """
 
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
+    optimiser: str = "lbfgs"
 
     def maximise(
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
     ) -> OptimiserState:
         """Return the final state of one optimisation; see `maximise_likelihood`."""
-        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
+        method = LIKELIHOOD_OPTIMISERS[self.optimiser]
+        optimiser = method(self.tolerance, max_iterations=self.max_iterations)
         return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
 
     def fit_weights(

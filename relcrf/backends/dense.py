@@ -46,7 +46,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         if self.objective == "pseudo":
-            return PseudoBackend(self.l2, self.max_iterations, self.tolerance).fit(problem, monitor)
+            return PseudoBackend(self.l2, self.max_iterations, self.tolerance, self.optimiser).fit(problem, monitor)
         whole = problem.total_likelihood(WholeGraphSpec(self.name, self.inference))
         return self.fit_weights(whole, partial(problem.initial_weights, self.seed), monitor, "variables", "edges")
 

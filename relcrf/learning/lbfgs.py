@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
@@ -296,54 +296,96 @@ class AbstractLineSearch(AbstractQuasiNewton):
         return self.search_along(objective, state, steepest, direction, length)
 
 
+class Trial(NamedTuple):
+    """An evaluated step length of a line search, with the value and the slope along the direction at this length.
+
+    If the value is not finite, the slope is 0.
+    """
+
+    length: float
+    value: float
+    slope: float
+
+
 @dataclass(frozen=True)
-class Lbfgs(AbstractLineSearch):
+class AbstractWolfeSearch(AbstractLineSearch):
     """A minimiser of smooth functions; its steps satisfy the strong Wolfe conditions."""
+
+    wolfe_curvature: ClassVar[float] = WOLFE_CURVATURE
+    """Maximum absolute slope after a line search, as a fraction of the initial slope."""
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return gradient
 
-    def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
-        return -apply_inverse_hessian(steepest, state.steps, state.changes, self.inverse_diagonal)
-
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        slope = float(direction @ steepest)
-        low, low_value, low_slope = 0.0, state.value, slope
-        high: float | None = None
+        start = low = Trial(0.0, state.value, float(direction @ steepest))
+        max_slope = -self.wolfe_curvature * start.slope
+        high: Trial | None = None
         best: tuple[np.ndarray, float, np.ndarray] | None = None
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction
             value, gradient = objective(point)
-            new_slope = float(gradient @ direction) if np.isfinite(value) else 0.0
-            decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
+            trial = Trial(length, value, float(gradient @ direction) if np.isfinite(value) else 0.0)
+            decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * start.slope
             if decreases and (best is None or value < best[1]):
                 best = (point, value, gradient)
             # Near the minimum, rounding hides the decrease of the value; test the slopes instead (approximate Wolfe
             # conditions, Hager & Zhang 2005, equation 23).
-            if (
-                abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
-                and abs(new_slope) <= -WOLFE_CURVATURE * slope
-            ):
+            is_hidden = abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
+            if is_hidden and abs(trial.slope) <= max_slope:
                 return point, value, gradient, evaluation
-            if not decreases or (low > 0.0 and value >= low_value):
-                high = length
-            elif abs(new_slope) <= -WOLFE_CURVATURE * slope:
+            rises = trial.slope >= 0.0 if is_hidden else low.length > 0.0 and value >= low.value
+            if rises or not (decreases or is_hidden):
+                high = trial
+            elif abs(trial.slope) <= max_slope:
                 return point, value, gradient, evaluation
-            elif new_slope >= 0.0:
-                high, low, low_value, low_slope = low, length, value, new_slope
+            elif trial.slope >= 0.0:
+                high, low = low, trial
             else:
-                if high is not None and new_slope * (high - low) >= 0.0:
+                if high is not None and trial.slope * (high.length - low.length) >= 0.0:
                     high = low
-                low, low_value, low_slope = length, value, new_slope
+                low = trial
             if high is None:
-                length = 2.0 * length
+                length = self.longer(start, trial)
                 continue
-            length = _interpolate(low, low_value, low_slope, high, length, value)
-            if abs(high - low) <= 1e-14 * max(1.0, abs(high)):
+            length = self.interpolate(low, high, trial)
+            if abs(high.length - low.length) <= 1e-14 * max(1.0, abs(high.length)):
                 break
         return None if best is None else (*best, MAX_EVALUATIONS)
+
+    def longer(self, start: Trial, trial: Trial) -> float:
+        """Return the next step length if the function decreases too steeply at a trial, the longest one so far.
+
+        Args:
+            start: The trial of length 0.
+        """
+        return 2.0 * trial.length
+
+    def interpolate(self, low: Trial, high: Trial, last: Trial) -> float:
+        """Return the next step length between two trials, of which `last` is the latest.
+
+        The result is the minimum of the parabola through the two values and the slope at `low` if `high` is the latest
+        trial and the minimum is well inside the interval; otherwise the midpoint.
+        """
+        if high is last and np.isfinite(high.value):
+            width = high.length - low.length
+            curvature = high.value - low.value - low.slope * width
+            if curvature > 0.0:
+                minimum = low.length - 0.5 * low.slope * width * width / curvature
+                near, far = min(low.length, high.length), max(low.length, high.length)
+                if near + 0.1 * (far - near) <= minimum <= far - 0.1 * (far - near):
+                    return minimum
+        return 0.5 * (low.length + high.length)
+
+
+@dataclass(frozen=True)
+class Lbfgs(AbstractWolfeSearch):
+    """Limited-memory BFGS, a quasi-Newton method."""
+
+    def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
+        return -apply_inverse_hessian(steepest, state.steps, state.changes, self.inverse_diagonal)
 
 
 def has_positive_curvature(step: np.ndarray, change: np.ndarray) -> bool:
@@ -376,17 +418,3 @@ def apply_inverse_hessian(
     for step, change, factor in zip(steps, changes, reversed(factors), strict=True):
         result += (factor - float(change @ result) / float(step @ change)) * step
     return result
-
-
-def _interpolate(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
-    """Return the minimum of the interpolating parabola, or the bracket's midpoint if the minimum is not well inside."""
-    middle = 0.5 * (low + high)
-    if length == high and np.isfinite(value):
-        width = high - low
-        curvature = value - low_value - low_slope * width
-        if curvature > 0.0:
-            minimum = low - 0.5 * low_slope * width * width / curvature
-            near, far = min(low, high), max(low, high)
-            if near + 0.1 * (far - near) <= minimum <= far - 0.1 * (far - near):
-                return minimum
-    return middle

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.learning.hessian_products import hessian_vector_product
 from relcrf.learning.lbfgs import AbstractMinimiser, AnyState, Objective, OptimiserState
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -23,9 +24,6 @@ Value and gradient are means over the batch; a penalty, if any, is added to each
 
 OptimiserMemory = tuple[np.ndarray, ...]
 """The arrays of shape (n,) that a method passes from one batch to the next."""
-
-DIFFERENCE_STEP = float(np.cbrt(np.finfo(float).eps))
-"""Relative step of central differences; with this step, truncation and rounding errors are about equal."""
 
 
 @dataclass(frozen=True)
@@ -214,14 +212,3 @@ class MetaDescent(AbstractStochasticMethod):
             (gain, self.memory_decay * v - current_gain * (gradient + self.memory_decay * curvature)),
             n_gradients,
         )
-
-
-def hessian_vector_product(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return the Hessian at a point times a nonzero vector v, by central differences of the gradient; shape (n,).
-
-    The gradient is evaluated at two points, displaced along v and -v by at most `DIFFERENCE_STEP * max(1, |point|)` in
-    any component. For a smooth function, the relative error is about 1e-9.
-    """
-    distance = DIFFERENCE_STEP * max(1.0, float(np.abs(point).max())) / float(np.abs(v).max())
-    ahead, behind = (objective(point + sign * distance * v)[1] for sign in (1.0, -1.0))
-    return np.asarray((ahead - behind) / (2.0 * distance))

@@ -11,7 +11,7 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SHARED = {"collective", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "sensors", "webkb"}
+NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "optimisers", "sensors", "webkb"}
 KEYS = {
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
@@ -25,6 +25,7 @@ KEYS = {
     "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states",
     "language": "lines_per_second import_ratio",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
+    "optimisers": "web thermometers digits recipes",
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
     "sensors": "rows ess ess_regularised chow_liu dense",
     "spanning_forest": "ratio_scipy ratio_scipy_dense",

@@ -8,8 +8,9 @@ from objectives import through_a_run_folder
 from scipy.special import expit
 
 from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stopping
+from relcrf.learning.hessian_products import hessian_vector_product
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.stochastic import Adam, MetaDescent, hessian_vector_product
+from relcrf.learning.stochastic import Adam, MetaDescent
 
 METHODS = [
     Adam(300, 30, learning_rate=0.05, max_iterations=60),

@@ -1,0 +1,83 @@
+"""Tests of setting `optimiser`: every backend learns the same weights, also after an interruption, and rejects other names."""
+
+import numpy as np
+import pytest
+from answers import MARKOV, RING, TREE, tables
+
+import relcrf
+from relcrf import api
+from relcrf.backends.base import LIKELIHOOD_OPTIMISERS, Monitor
+from relcrf.errors import UsageError
+
+MODEL = relcrf.parse(MARKOV)
+EXACT = {"tolerance": 1e-8, "max_iterations": 2000}
+BACKENDS = (
+    ("local", {}),
+    ("chow-liu", {}),
+    ("ess", {}),
+    ("ess", {"objective": "margin"}),
+    ("dense", {"inference": "jt"}),
+    ("dense", {"objective": "pseudo"}),
+    ("pseudo", {}),
+)
+
+
+@pytest.fixture(scope="module")
+def groundings():
+    return {
+        name: MODEL.ground(relcrf.Dataset(tables(pairs, rows=60))) for name, pairs in (("tree", TREE), ("ring", RING))
+    }
+
+
+class Interrupted(Exception):
+    pass
+
+
+class InterruptingMonitor(Monitor):
+    """A monitor that raises an exception in iteration 2 of a stage, and later restores the state of this iteration."""
+
+    def __init__(self, stage):
+        self.stage, self.arrays = stage, None
+
+    def step(self, stage, state, max_iterations):
+        if stage == self.stage and state.iteration == 2 and self.arrays is None:
+            self.arrays = state.to_arrays()
+            raise Interrupted
+
+    def restore(self, stage, state_class):
+        return state_class.from_arrays(self.arrays) if stage == self.stage and self.arrays else None
+
+
+@pytest.mark.parametrize("optimiser", [name for name in LIKELIHOOD_OPTIMISERS if name != "lbfgs"])
+@pytest.mark.parametrize(("backend", "settings"), BACKENDS, ids=[f"{b}{''.join(s.values())}" for b, s in BACKENDS])
+def test_same_weights_with_each_optimiser(groundings, backend, settings, optimiser):
+    # The structures of `ess` on a ring depend on rounding: the information of several edges may be nearly equal.
+    grounding = groundings["tree" if backend in ("ess", "chow-liu") else "ring"]
+    expected = api.fit(MODEL, grounding, backend, **EXACT, **settings).learned
+    found = api.fit(MODEL, grounding, backend, optimiser=optimiser, **EXACT, **settings).learned
+    weights, expected_weights = found.vectors["weights"], expected.vectors["weights"]
+    assert found.converged and (weights != expected_weights).any()
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimiser", LIKELIHOOD_OPTIMISERS)
+@pytest.mark.parametrize("stage", ["structure", "weights"])
+def test_interrupted_training_gives_identical_bits(groundings, optimiser, stage):
+    settings = {"optimiser": optimiser, "min_information": 0.01}
+    monitor = InterruptingMonitor(stage)
+    with pytest.raises(Interrupted):
+        api.fit(MODEL, groundings["ring"], "ess", monitor=monitor, **settings)
+    resumed = api.fit(MODEL, groundings["ring"], "ess", monitor=monitor, **settings).learned
+    whole = api.fit(MODEL, groundings["ring"], "ess", **settings).learned
+    np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
+    np.testing.assert_array_equal(resumed.vectors["structure"], whole.vectors["structure"])
+
+
+@pytest.mark.parametrize("backend", ["local", "ess", "pseudo"])
+def test_rejects_other_names(groundings, backend):
+    with pytest.raises(UsageError) as error:
+        api.fit(MODEL, groundings["tree"], backend, optimiser="adam")
+    (diagnostic,) = error.value.diagnostics
+    assert diagnostic.code == "E305"
+    assert diagnostic.message == f"setting 'optimiser' of backend '{backend}' cannot be 'adam'"
+    assert "lbfgs" in diagnostic.hint and "newton-cg" in diagnostic.hint

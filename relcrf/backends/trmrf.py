@@ -60,6 +60,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         l2: L2 penalty on the weights of templates that specify no `l2`, added to the same sum.
         error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
         signal_threshold: For `cfi`: signals (truth values minus the mean) of at most this magnitude are ignored.
+        final_test: For `cfi`: whether to test the exact gradients of all candidates after the optimiser has converged.
+            Training continues until no gradient exceeds the penalty. Without this test, training may end before the
+            optimum.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.
@@ -84,6 +87,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     l2: float = 0.1
     error_threshold: float = 0.1
     signal_threshold: float = 0.1
+    final_test: bool = True
     candidates_per_round: int = 50
     iterations_per_round: int = 1
     max_iterations: int = 500
@@ -191,6 +195,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
             lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
             None if self.structure == "full" else induction,
+            final_activation=induction.exact() if self.structure == "cfi" and self.final_test else None,
             iterations_per_round=self.iterations_per_round,
             patience=self.patience,
         )

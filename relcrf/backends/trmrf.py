@@ -50,6 +50,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         update: For `cd`: order of the mean-field updates. `blocks` updates the variables of one key after another.
             `parallel` updates all variables at once, which is faster. Strongly coupled variables then swap their
             states; the gradient does not include this effect, so weights may grow without bound.
+        optimiser: For `cd`: `owlqn` (orthant-wise L-BFGS with a line search that uses only gradients) or `adagrad`
+            (proximal AdaGrad, which needs more iterations).
         unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` excludes these variables from
             training. `infer` with `cd` treats them as latent. `infer` with `pseudo` imputes their marginals given all
             labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
@@ -81,6 +83,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     objective: str = "pseudo"
     cd_steps: int = 1
     update: str = "blocks"
+    optimiser: str = "owlqn"
     unlabelled: str = "ignore"
     structure: str = "cfi"
     l1: float = 1.0
@@ -101,6 +104,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("pseudo", "cd"))
         self._require_one_of("update", ("parallel", "blocks"))
+        self._require_one_of("optimiser", ("owlqn", "adagrad"))
         self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", MARGINAL_METHODS)
@@ -115,9 +119,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             problem = problem.with_unlabelled()
         hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
-        optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
+        lbfgs, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
-            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), optimiser, self.l2, layout.initial, monitor
+            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), lbfgs, self.l2, layout.initial, monitor
         )
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
         likelihood = self._pseudo_likelihood(labelled, None)
@@ -193,7 +197,12 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         search = StructureSearch(
             model.trained_on(trained),
             PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
-            lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
+            lasso_factory(
+                self.tolerance,
+                self.max_iterations,
+                exact_gradient=model.exact_gradient,
+                quasi_newton=model.exact_gradient or self.optimiser == "owlqn",
+            ),
             None if self.structure == "full" else induction,
             final_activation=induction.exact() if self.structure == "cfi" and self.final_test else None,
             iterations_per_round=self.iterations_per_round,

@@ -128,7 +128,10 @@ def test_final_test_finds_the_features_below_the_thresholds(plain):
     assert weights[1] == pytest.approx(weights[0], abs=5e-3)
 
 
-WAYS = [("blocks", 0.0, ("cfi", "grafting", "full")), ("parallel", 1.0, ("grafting", "full"))]
+WAYS = [
+    ("blocks", 0.0, ("cfi", "grafting", "full")),
+    ("parallel", 1.0, ("grafting", "full", "adagrad")),
+]
 
 
 @pytest.mark.parametrize(("update", "l2", "ways"), WAYS, ids=["blocks", "parallel"])
@@ -145,7 +148,8 @@ def test_all_searches_reach_the_same_cd_solution(plain, update, l2, ways):
     }
     found = {}
     for way in ways:
-        fit = api.fit(model, grounding, "trmrf", structure=way, **settings)
+        choice = {"structure": "full", "optimiser": "adagrad"} if way == "adagrad" else {"structure": way}
+        fit = api.fit(model, grounding, "trmrf", **choice, **settings)
         assert fit.learned.converged
         rows = fit.weights().columns
         listed = zip(rows["template"], rows["key"], rows["weight"], strict=True)
@@ -305,6 +309,7 @@ def test_unsupported_input_raises_error(plain):
         {"inference": "dual"},
         {"objective": "magic"},
         {"update": "magic"},
+        {"optimiser": "magic"},
         {"cd_steps": 0},
         {"unlabelled": "magic"},
     ):

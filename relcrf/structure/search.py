@@ -56,7 +56,12 @@ class PenaltyStrengths:
 
     @classmethod
     def from_layout(
-        cls, layout: WeightLayout, spaces: Sequence[PairOrTripleSpace], l1: Sequence[float], l2: float
+        cls,
+        layout: WeightLayout,
+        spaces: Sequence[PairOrTripleSpace],
+        l1: Sequence[float],
+        l2: float,
+        base_l1: float = 0.0,
     ) -> PenaltyStrengths:
         """Return the strengths that a model declares; the arguments contain defaults for undeclared strengths.
 
@@ -65,9 +70,10 @@ class PenaltyStrengths:
             spaces: Candidate spaces.
             l1: Default L1 strength of each space.
             l2: Default L2 strength of all spaces and templates.
+            base_l1: Default L1 strength of all templates.
         """
         return cls(
-            np.where(layout.learnable_mask(), layout.l1(0.0), 0.0),
+            np.where(layout.learnable_mask(), layout.l1(base_l1), 0.0),
             layout.l2(l2),
             layout.learnable_mask(),
             [default if space.l1 is None else space.l1 for space, default in zip(spaces, l1, strict=True)],

@@ -14,6 +14,7 @@ from relcrf import api
 from relcrf.backends import trmrf
 from relcrf.backends.export import render_learned_model
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
+from relcrf.backends.registry import make_backend
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
@@ -291,6 +292,25 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
     assert {t.options.init for t in learned} == starts
 
 
+def test_preset_sets_defaults_only(plain):
+    model, grounding = plain
+    paper = make_backend("trmrf", preset="paper", l2="0.1", update="parallel")
+    assert paper == make_backend("trmrf", **{**trmrf.TrMrfBackend.presets["paper"], "l2": 0.1, "update": "parallel"})
+    assert paper.preset == "" and paper.l1_on_templates and paper.error_threshold == 0.2
+    fit = api.fit(model, grounding, "trmrf", preset="paper", l1=30.0)
+    assert fit.learned.converged and {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
+    assert fit.learned.settings["l2"] == 1.0 and fit.learned.settings["objective"] == "cd"
+
+
+def test_l1_on_templates(plain):
+    """The strength exceeds the absolute gradients of the templates, which are at most 75 at weights of 0."""
+    model, grounding = plain
+    settings = {**EXACT, "l1": 200.0, "validation_fraction": 0.1}
+    for penalised in (False, True):
+        weights = api.fit(model, grounding, "trmrf", l1_on_templates=penalised, **settings).learned.vectors["weights"]
+        assert np.count_nonzero(weights) == (0 if penalised else 12)
+
+
 def test_selection_and_calibration(plain):
     model, grounding = plain
     found = api.select(grounding, "trmrf", {"l1": (10.0, 1e4)}, max_iterations=40)
@@ -309,6 +329,7 @@ def test_unsupported_input_raises_error(plain):
         {"inference": "dual"},
         {"objective": "magic"},
         {"update": "magic"},
+        {"preset": "magic"},
         {"optimiser": "magic"},
         {"cd_steps": 0},
         {"unlabelled": "magic"},

@@ -400,6 +400,8 @@ class AbstractBackend(ABC):
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """The settings that do not affect a training stage, by the name of the stage."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings by the name of a preset; a backend with presets has a setting `preset` (see `make_backend`)."""
     uses_candidates: ClassVar[bool] = False
     """Whether the backend chooses factors from the candidates of a problem."""
     uses_gates: ClassVar[bool] = False

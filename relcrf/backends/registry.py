@@ -51,8 +51,13 @@ def _type_error(entry: EntryPoint, value: object) -> str | None:
 def make_backend(name: str, **settings: Any) -> AbstractBackend:
     """Return a backend with settings that override the defaults; strings are converted to the type of the setting.
 
+    The setting `preset` is replaced by the settings of this preset. Other arguments take precedence over them.
+
     Raises:
         UsageError: If the backend or a setting is unknown, or a value has the wrong type.
     """
     cls = backend_class(name)
-    return cls(**convert_settings(cls, f"backend '{name}'", settings, setting_names(cls)))
+    values = convert_settings(cls, f"backend '{name}'", settings, setting_names(cls))
+    if values.get("preset") in cls.presets:
+        values = {**cls.presets[values["preset"]], **values, "preset": ""}
+    return cls(**values)

@@ -7,8 +7,9 @@ Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learnin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,12 +17,12 @@ from relcrf.backends.base import FitResult, Monitor, Problem, maximise_likelihoo
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.backends.structure_learning import StageRunner
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, PairSpace, TableSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import PairOrTripleSpace, TripleSpace
-from relcrf.learning.contrastive_divergence import ContrastiveDivergence, blocks_by_key
+from relcrf.learning.contrastive_divergence import ContrastiveDivergence, blocks_by_entity, blocks_by_key
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
 from relcrf.structure.gains import candidate_gains
@@ -44,12 +45,19 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     gradient exceeds the penalty, the optimiser runs to convergence. A candidate whose final weight is 0 is removed.
 
     Args:
+        preset: `paper`: the method of Lao & Zhu, i.e. `objective=cd`, `update=entities`, `l1_on_templates=true`, `l2=1`,
+            `error_threshold=0.2`, `signal_threshold=0.2` and `final_test=false`. Other settings in the same command
+            take precedence over the preset. The run folder contains the resulting settings instead of the preset.
         objective: `pseudo`: pseudo-likelihood. `cd`: contrastive divergence with mean field; only `cd` supports latent
             attributes.
         cd_steps: For `cd`: number of mean-field updates of each variable; the first update starts from the labels.
         update: For `cd`: order of the mean-field updates. `blocks` updates the variables of one key after another.
-            `parallel` updates all variables at once, which is faster. Strongly coupled variables then swap their
-            states; the gradient does not include this effect, so weights may grow without bound.
+            `entities` updates the variables of one entity (or tuple) of the candidates' samples at once, one entity
+            after another, as in Lao & Zhu (2014). `parallel` updates all variables at once, which is faster. Strongly
+            coupled variables that are updated at once swap their states; the gradient does not include this effect, so
+            weights may grow without bound.
+        optimiser: For `cd`: `owlqn` (orthant-wise L-BFGS with a line search that uses only gradients) or `adagrad`
+            (proximal AdaGrad, which needs more iterations).
         unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` excludes these variables from
             training. `infer` with `cd` treats them as latent. `infer` with `pseudo` imputes their marginals given all
             labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
@@ -57,9 +65,13 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             samples with a large error of one literal and a large signal of the other (see `structure/induction.py`).
             `grafting`: exact gradients of all candidates. `full`: all candidates are in the model from the start.
         l1: L1 penalty on candidates whose declaration specifies no `l1`, added to the sum of the variables' losses.
+        l1_on_templates: Whether the setting `l1` also applies to templates that specify no `l1`.
         l2: L2 penalty on the weights of templates that specify no `l2`, added to the same sum.
         error_threshold: For `cfi`: errors (probabilities minus truth values) of at most this magnitude are ignored.
         signal_threshold: For `cfi`: signals (truth values minus the mean) of at most this magnitude are ignored.
+        final_test: For `cfi`: whether to test the exact gradients of all candidates after the optimiser has converged.
+            Training continues until no gradient exceeds the penalty. Without this test, training may end before the
+            optimum.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.
@@ -75,15 +87,30 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     name: ClassVar[str] = "trmrf"
     method_settings: ClassVar[tuple[str, ...]] = ("seed",)
     uses_candidates: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {
+            "objective": "cd",
+            "update": "entities",
+            "l1_on_templates": True,
+            "l2": 1.0,
+            "error_threshold": 0.2,
+            "signal_threshold": 0.2,
+            "final_test": False,
+        }
+    }
+    preset: str = ""
     objective: str = "pseudo"
     cd_steps: int = 1
     update: str = "blocks"
+    optimiser: str = "owlqn"
     unlabelled: str = "ignore"
     structure: str = "cfi"
     l1: float = 1.0
+    l1_on_templates: bool = False
     l2: float = 0.1
     error_threshold: float = 0.1
     signal_threshold: float = 0.1
+    final_test: bool = True
     candidates_per_round: int = 50
     iterations_per_round: int = 1
     max_iterations: int = 500
@@ -95,8 +122,12 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.preset:  # `make_backend` replaces each known preset by its settings
+            message = f"setting 'preset' of backend '{self.name}' cannot be '{self.preset}'"
+            raise UsageError(Diagnostic("E305", message, hint=f"use one of {listing(self.presets)}"))
         self._require_one_of("objective", ("pseudo", "cd"))
-        self._require_one_of("update", ("parallel", "blocks"))
+        self._require_one_of("update", ("parallel", "blocks", "entities"))
+        self._require_one_of("optimiser", ("owlqn", "adagrad"))
         self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", MARGINAL_METHODS)
@@ -111,9 +142,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             problem = problem.with_unlabelled()
         hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
-        optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
+        lbfgs, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
-            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), optimiser, self.l2, layout.initial, monitor
+            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), lbfgs, self.l2, layout.initial, monitor
         )
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
         likelihood = self._pseudo_likelihood(labelled, None)
@@ -188,9 +219,21 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),
-            PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
-            lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
+            PenaltyStrengths.from_layout(
+                model.base.graph.layout,
+                model.spaces,
+                [self.l1] * len(model.spaces),
+                self.l2,
+                self.l1 if self.l1_on_templates else 0.0,
+            ),
+            lasso_factory(
+                self.tolerance,
+                self.max_iterations,
+                exact_gradient=model.exact_gradient,
+                quasi_newton=model.exact_gradient or self.optimiser == "owlqn",
+            ),
             None if self.structure == "full" else induction,
+            final_activation=induction.exact() if self.structure == "cfi" and self.final_test else None,
             iterations_per_round=self.iterations_per_round,
             patience=self.patience,
         )
@@ -209,7 +252,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def _contrastive_divergence(self, problem: Problem) -> ContrastiveDivergence:
         base, spaces = problem.reduced_graph(self.name), _free_spaces(problem)
-        blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
+        find_blocks = {"blocks": blocks_by_key, "entities": blocks_by_entity}.get(self.update)
+        blocks = None if find_blocks is None else find_blocks(base, spaces)
         return ContrastiveDivergence.build(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
 
 

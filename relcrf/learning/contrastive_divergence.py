@@ -12,12 +12,14 @@ Feature Induction for Efficient Structure Learning of Conditional Random Fields 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import xlogy
 
 from relcrf.columns.offsets import offsets
@@ -293,6 +295,41 @@ def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np
     return np.asarray(
         np.unique(key * (base.n_nodes + 1) + _colour_nodes(base.n_nodes, base.edges), return_inverse=True)[1]
     )
+
+
+def blocks_by_entity(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
+    """Return the block of each node; simultaneous updates of a block equal updates of one entity after another.
+
+    The entity of a node is the first sample of the first space that contains the node, e.g. an animal, or an ordered
+    pair of nations. Entities that do not interact are in the same block, because the order of their updates is
+    irrelevant. Each node outside the spaces is a separate entity.
+
+    Returns:
+        Shape (n_nodes,), int64.
+    """
+    entity, next_entity = np.full(base.n_nodes, -1), 0
+    cells = [
+        [(np.searchsorted(base.variables, side.variable), side.sample) for side in space.sides] for space in spaces
+    ]
+    for space, sides in zip(spaces, cells, strict=True):
+        node, sample = np.concatenate(sides, axis=1)
+        first_sample = np.full(base.n_nodes, space.n_samples)
+        np.minimum.at(first_sample, node, sample)
+        new = (entity < 0) & (first_sample < space.n_samples)
+        entity[new] = next_entity + first_sample[new]
+        next_entity += space.n_samples
+    entity[entity < 0] = next_entity + np.flatnonzero(entity < 0)
+    entity = np.unique(entity, return_inverse=True)[1]
+    size = int(entity.max(initial=-1)) + 1
+    pairs = [entity[base.edges]]
+    for space, sides in zip(spaces, cells, strict=True):
+        tables = [
+            csr_array((np.ones(len(node)), (entity[node], sample)), (size, space.n_samples)) for node, sample in sides
+        ]
+        for first, second in itertools.combinations(tables, 2):
+            pairs.append(np.stack((first @ second.T).nonzero(), axis=1))
+    edges = np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
+    return np.asarray(_colour_nodes(size, edges[edges[:, 0] != edges[:, 1]])[entity])
 
 
 def _colour_nodes(n: int, edges: np.ndarray) -> np.ndarray:

@@ -2,16 +2,18 @@
 
 The error of a literal is its probability minus its truth value. The signal of a literal is its truth value; for pairs,
 the mean truth value over the samples of the literal's key is subtracted. A literal has an error and a signal for each
-cell, i.e. for each sample in which the key occurs. See `learning/active_candidates.py` for the terms in this file.
+cell, i.e. for each sample in which the key occurs. In contrastive divergence, the error is `q1 - q0` and the truth
+value is replaced by `(q0 + q1) / 2`, so that the signal is that of Algorithm 1, `(eps0 + eps1) / 2` with `eps = q -
+mean q`. See `learning/active_candidates.py` for the terms in this file.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
-equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
+Algorithm 1, Theorem 3, equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,10 +35,16 @@ BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
 class ContrastiveInduction(AbstractActivation):
     """Contrastive feature induction: add the candidates with the largest absolute gradients above the l1 strength.
 
-    The gradient of a pair of literals A and B is `sum over samples of signal_A error_B + error_A signal_B` if the
-    errors of each key sum to 0, which is the case when the weights of single literals have converged without a penalty.
-    Only the largest terms are summed: those of samples in which one literal has a large error and the other literal has
-    a large signal.
+    The gradient of a pair of literals A and B is `sum over samples of x_A error_B + error_A x_B` with truth values x.
+    Substituting `x = signal + mean x` gives the contrastive gradient (equation 13) and the mean term of Theorem 3:
+
+        sum over samples of (signal_A error_B + error_A signal_B)  +  mean_A sum(error_B) + sum(error_A) mean_B
+
+    The mean term is 0 only if the weights of single literals have converged without a penalty. The mean term is the
+    product for one additional sample, in which the signal of each key is its mean and the error is the sum of its
+    errors. Only the largest terms are summed: those of samples in which one literal has a large error and the other
+    literal has a large signal. With thresholds of 0, the result is exact for any weights if both keys have a cell in
+    each sample. Otherwise, it includes errors of samples without a cell of the other key; `exact` excludes these.
 
     A pair AB in the model is a composite literal, which a third literal C can extend (equation 14). The gradient of a
     triple is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. The truth values are not
@@ -48,15 +56,24 @@ class ContrastiveInduction(AbstractActivation):
         max_added: Maximum number of candidates to add at a time.
         error_threshold, signal_threshold: Errors or signals with absolute values up to this threshold are ignored.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
+        centred: If False, the truth values of pairs are not centred, like those of triples.
     """
 
     max_added: int = 50
     error_threshold: float = 0.0
     signal_threshold: float = 0.0
     exhaustive: bool = False
-    _signal_cache: dict[tuple[int, int | None], tuple[np.ndarray, SparseMatrix, CandidateSide]] = field(
+    centred: bool = True
+    _signal_cache: dict[tuple[int, bool], tuple[np.ndarray, SparseMatrix, CandidateSide]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def exact(self) -> ContrastiveInduction:
+        """Return the rule with exact gradients of all candidates.
+
+        Without centring, false literals have no entry, so that the products remain sparse without thresholds.
+        """
+        return replace(self, error_threshold=0.0, signal_threshold=0.0, centred=False)
 
     def choose(self, scorer: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
         model = scorer.model
@@ -140,10 +157,19 @@ class ContrastiveInduction(AbstractActivation):
                 for values in (errors, truth_values)
             )
             return top_products_dense(a, b, c, d, relation, min_gradient, n)
-        (error, signal), (other_error, other_signal) = (
-            (self._large_errors(side, errors, n_samples), self._large_signals(side, truth_values, n_samples))
-            for side, n_samples in zip(sides, (None, space.n_samples), strict=True)
-        )
+        if self.centred:
+            (error, signal), (other_error, other_signal) = (
+                (
+                    self._large_errors(side, errors, space.n_samples, by_sample=by_sample),
+                    self._large_signals(side, truth_values, space.n_samples, by_sample=by_sample),
+                )
+                for side, by_sample in zip(sides, (False, True), strict=True)
+            )
+        else:
+            (error, signal), (other_error, other_signal) = (
+                _large_errors_and_truth(cells, errors, truth_values, self._thresholds, n_rows)
+                for cells, n_rows in ((sides[0], None), (sides[1].by_sample, space.n_samples))
+            )
         return top_products(error, signal, other_error, other_signal, relation, min_gradient, n)
 
     def _best_triples(
@@ -162,7 +188,6 @@ class ContrastiveInduction(AbstractActivation):
             parent_pairs: For each of the three literals, the pairs in the model that this literal can extend: keys of
                 the two other literals, shape (n, 2).
         """
-        thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
         triples, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for k, pairs in enumerate(parent_pairs):
             if not len(pairs):
@@ -170,9 +195,9 @@ class ContrastiveInduction(AbstractActivation):
             first, second = (side for position, side in enumerate(space.sides) if position != k)
             composites = CompositeLiterals.from_pairs(first, second, space.n_samples, pairs, len(truth_values))
             values = model.composite_errors(composites, errors, truth_values)
-            error, signal = _large_errors_and_truth(composites.side, *values, thresholds, None)
+            error, signal = _large_errors_and_truth(composites.side, *values, self._thresholds, None)
             third_error, third_signal = _large_errors_and_truth(
-                space.sides[k].by_sample, *values, thresholds, space.n_samples
+                space.sides[k].by_sample, *values, self._thresholds, space.n_samples
             )
             a, b, gradient = top_products(
                 error, signal, third_error, third_signal, KeyRelation.ANY, min_gradient, n, space.key_limits(k, pairs)
@@ -181,23 +206,38 @@ class ContrastiveInduction(AbstractActivation):
             gradients.append(gradient)
         return _deduplicate(np.concatenate(triples), np.concatenate(gradients))
 
-    def _large_errors(self, side: CandidateSide, errors: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """Return the large errors of a side as a sparse matrix by key, or by sample if `n_samples` is given."""
-        cells = side if n_samples is None else side.by_sample
-        return _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples)
+    @property
+    def _thresholds(self) -> tuple[float, float]:
+        return (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
 
-    def _large_signals(self, side: CandidateSide, truth_values: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """Return the large signals of a side in the form of `_large_errors`; cached until the truth values change."""
-        cached = self._signal_cache.get((id(side), n_samples))
+    def _large_errors(
+        self, side: CandidateSide, errors: np.ndarray, n_samples: int, *, by_sample: bool
+    ) -> SparseMatrix:
+        """Return the large errors of a side, and the large sums of errors as an additional sample `n_samples`.
+
+        Args:
+            by_sample: Whether the rows are samples and the columns are keys, or vice versa.
+        """
+        cells = side.by_sample if by_sample else side
+        large = _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples if by_sample else None)
+        return _add_sample(large, key_sums(side, errors[side.variable]), self.error_threshold, n_samples, by_sample)
+
+    def _large_signals(
+        self, side: CandidateSide, truth_values: np.ndarray, n_samples: int, *, by_sample: bool
+    ) -> SparseMatrix:
+        """Return the large signals of a side and the large means of truth values, in the form of `_large_errors`.
+
+        The result is cached until the truth values change.
+        """
+        cached = self._signal_cache.get((id(side), by_sample))
         if cached is not None and cached[0] is truth_values:
             return cached[1]
-        cells, means = side, key_means(side, truth_values[side.variable])
-        key = side.key
-        if n_samples is not None:
-            cells = side.by_sample
-            key = cells.sample
-        large = _large_entries(cells, truth_values[cells.variable] - means[key], self.signal_threshold, n_samples)
-        self._signal_cache[id(side), n_samples] = truth_values, large, side
+        means = key_means(side, truth_values[side.variable])
+        cells = side.by_sample if by_sample else side
+        signals = truth_values[cells.variable] - means[cells.sample if by_sample else cells.key]
+        large = _large_entries(cells, signals, self.signal_threshold, n_samples if by_sample else None)
+        large = _add_sample(large, means, self.signal_threshold, n_samples, by_sample)
+        self._signal_cache[id(side), by_sample] = truth_values, large, side
         return large
 
 
@@ -217,11 +257,15 @@ def _dense_matrix(side: CandidateSide, values: np.ndarray, n_samples: int) -> np
     return out
 
 
-def key_means(side: CandidateSide, values: np.ndarray) -> np.ndarray:
-    """Return the mean of the values of each key's cells, shape (n_keys,)."""
-    sizes = np.diff(side.start)
+def key_sums(side: CandidateSide, values: np.ndarray) -> np.ndarray:
+    """Return the sum of the values of each key's cells, shape (n_keys,)."""
     totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
-    means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
+    return np.where(np.diff(side.start) > 0, totals, values.dtype.type(0))
+
+
+def key_means(side: CandidateSide, values: np.ndarray) -> np.ndarray:
+    """Return the mean of the values of each key's cells, shape (n_keys,); 0 for keys without cells."""
+    means: np.ndarray = key_sums(side, values) / np.maximum(np.diff(side.start), 1)
     return means.astype(values.dtype)
 
 
@@ -250,3 +294,27 @@ def _large_entries(cells: CandidateSide, values: np.ndarray, threshold: float, n
     if n_rows is not None:
         start = np.append(start, np.full(n_rows + 1 - len(start), start[-1]))
     return SparseMatrix(start, cells.sample[kept], values[kept])
+
+
+def _add_sample(
+    matrix: SparseMatrix, values: np.ndarray, threshold: float, n_samples: int, by_sample: bool
+) -> SparseMatrix:
+    """Return a sparse matrix with an additional sample `n_samples`, which contains the large values.
+
+    Args:
+        values: Value of each key in the additional sample, shape (n_keys,).
+        by_sample: Whether the rows of the matrix are samples and the columns are keys, or vice versa.
+    """
+    large = np.abs(values) > threshold
+    if by_sample:
+        return SparseMatrix(
+            np.append(matrix.start, matrix.start[-1] + large.sum()),
+            np.append(matrix.column, np.flatnonzero(large).astype(matrix.column.dtype)),
+            np.append(matrix.value, values[large]),
+        )
+    row_ends = matrix.start[1:][large]
+    return SparseMatrix(
+        matrix.start + offsets(large),
+        np.insert(matrix.column, row_ends, n_samples),
+        np.insert(matrix.value, row_ends, values[large]),
+    )

@@ -24,7 +24,7 @@ from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stop
 from relcrf.learning.group_lasso import GroupLasso, WeightGroups
 from relcrf.learning.lbfgs import AbstractGrowingMinimiser, Objective
 from relcrf.learning.likelihood import add_l2_penalty
-from relcrf.learning.owlqn import Owlqn
+from relcrf.learning.owlqn import GradientOwlqn, Owlqn
 from relcrf.learning.proximal import ProximalAdaGrad
 from relcrf.structure.activation import AbstractActivation
 from relcrf.structure.edge_queue import EdgeQueue
@@ -56,7 +56,12 @@ class PenaltyStrengths:
 
     @classmethod
     def from_layout(
-        cls, layout: WeightLayout, spaces: Sequence[PairOrTripleSpace], l1: Sequence[float], l2: float
+        cls,
+        layout: WeightLayout,
+        spaces: Sequence[PairOrTripleSpace],
+        l1: Sequence[float],
+        l2: float,
+        base_l1: float = 0.0,
     ) -> PenaltyStrengths:
         """Return the strengths that a model declares; the arguments contain defaults for undeclared strengths.
 
@@ -65,9 +70,10 @@ class PenaltyStrengths:
             spaces: Candidate spaces.
             l1: Default L1 strength of each space.
             l2: Default L2 strength of all spaces and templates.
+            base_l1: Default L1 strength of all templates.
         """
         return cls(
-            np.where(layout.learnable_mask(), layout.l1(0.0), 0.0),
+            np.where(layout.learnable_mask(), layout.l1(base_l1), 0.0),
             layout.l2(l2),
             layout.learnable_mask(),
             [default if space.l1 is None else space.l1 for space, default in zip(spaces, l1, strict=True)],
@@ -83,13 +89,19 @@ def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_itera
     )
 
 
-def lasso_factory(tolerance: float, max_iterations: int, *, exact_gradient: bool) -> MinimiserFactory:
-    """Return a factory of optimisers with an L1 penalty: OWL-QN, or proximal AdaGrad if gradients are inexact."""
-    if exact_gradient:
-        return lambda groups, diagonal: Owlqn(
-            tolerance, max_iterations=max_iterations, inverse_diagonal=1.0 / diagonal, l1=groups.strength
-        )
-    return lambda groups, diagonal: ProximalAdaGrad(tolerance, max_iterations, l1=groups.strength)
+def lasso_factory(
+    tolerance: float, max_iterations: int, *, exact_gradient: bool, quasi_newton: bool = True
+) -> MinimiserFactory:
+    """Return a factory of optimisers with an L1 penalty: OWL-QN, or proximal AdaGrad without `quasi_newton`.
+
+    If gradients are inexact, i.e. not the derivatives of the values, OWL-QN uses only gradients.
+    """
+    if not quasi_newton:
+        return lambda groups, diagonal: ProximalAdaGrad(tolerance, max_iterations, l1=groups.strength)
+    method = Owlqn if exact_gradient else GradientOwlqn
+    return lambda groups, diagonal: method(
+        tolerance, max_iterations=max_iterations, inverse_diagonal=1.0 / diagonal, l1=groups.strength
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from relcrf import api
 from relcrf.backends import trmrf
 from relcrf.backends.export import render_learned_model
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
+from relcrf.backends.registry import make_backend
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
@@ -91,7 +92,7 @@ def test_coupled_traits_are_chosen(plain):
 
 @pytest.mark.parametrize("world", ["plain", "traits"])
 def test_all_searches_reach_the_same_optimum(world, request):
-    """With thresholds of 0, contrastive induction and grafting reach the optimum of L1 over all candidates."""
+    """Contrastive induction and grafting reach the optimum of L1 over all candidates, also if variables are unknown."""
     model, grounding = request.getfixturevalue(world)
     settings = {**EXACT, "l1": 2.0, "candidates_per_round": 3}
     fits = {way: api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting", "full")}
@@ -109,13 +110,29 @@ def test_all_searches_reach_the_same_optimum(world, request):
         np.testing.assert_allclose(gradient[n_base:], -2.0 * np.sign(weights[n_base:]), atol=2e-2)
         np.testing.assert_allclose(gradient[:n_base], 0.0, atol=2e-2)
     assert values["grafting"] == pytest.approx(values["full"], rel=1e-7)
-    # Errors of samples whose other literal is unknown are excluded; without unknown literals both are equal.
-    assert values["cfi"] == pytest.approx(values["full"], rel=1e-7 if world == "plain" else 2e-3)
+    assert values["cfi"] == pytest.approx(values["full"], rel=1e-7)
     if world == "plain":
         assert keys(fits["cfi"]) == keys(fits["grafting"]) == keys(fits["full"])
 
 
-WAYS = [("blocks", 0.0, ("cfi", "grafting", "full")), ("parallel", 1.0, ("grafting", "full"))]
+def test_final_test_finds_the_features_below_the_thresholds(plain):
+    """With thresholds and an L2 penalty, induction alone ends before the optimum."""
+    model, grounding = plain
+    settings = {**EXACT, "l1": 2.0, "l2": 1.0}
+    full = api.fit(model, grounding, "trmrf", structure="full", **settings)
+    settings |= {"error_threshold": 0.2, "signal_threshold": 0.6}
+    tested, untested = (api.fit(model, grounding, "trmrf", final_test=test, **settings) for test in (True, False))
+    assert keys(tested) == keys(full) and keys(untested) < keys(full)
+    weights = [
+        dict(zip(f.weights().columns["key"], f.weights().columns["weight"], strict=True)) for f in (full, tested)
+    ]
+    assert weights[1] == pytest.approx(weights[0], abs=5e-3)
+
+
+WAYS = [
+    ("blocks", 0.0, ("cfi", "grafting", "full")),
+    ("parallel", 1.0, ("grafting", "full", "adagrad")),
+]
 
 
 @pytest.mark.parametrize(("update", "l2", "ways"), WAYS, ids=["blocks", "parallel"])
@@ -132,7 +149,8 @@ def test_all_searches_reach_the_same_cd_solution(plain, update, l2, ways):
     }
     found = {}
     for way in ways:
-        fit = api.fit(model, grounding, "trmrf", structure=way, **settings)
+        choice = {"structure": "full", "optimiser": "adagrad"} if way == "adagrad" else {"structure": way}
+        fit = api.fit(model, grounding, "trmrf", **choice, **settings)
         assert fit.learned.converged
         rows = fit.weights().columns
         listed = zip(rows["template"], rows["key"], rows["weight"], strict=True)
@@ -179,7 +197,7 @@ def test_unlabelled_variables_ignore_table_values(plain):
 def test_thresholds_drop_weak_candidates(plain):
     model, grounding = plain
     loose, strict = (
-        api.fit(model, grounding, "trmrf", l1=3.0, error_threshold=0.0, signal_threshold=signal)
+        api.fit(model, grounding, "trmrf", l1=3.0, error_threshold=0.0, signal_threshold=signal, final_test=False)
         for signal in (0.0, 0.6)
     )
     assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(loose)
@@ -274,6 +292,25 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
     assert {t.options.init for t in learned} == starts
 
 
+def test_preset_sets_defaults_only(plain):
+    model, grounding = plain
+    paper = make_backend("trmrf", preset="paper", l2="0.1", update="parallel")
+    assert paper == make_backend("trmrf", **{**trmrf.TrMrfBackend.presets["paper"], "l2": 0.1, "update": "parallel"})
+    assert paper.preset == "" and paper.l1_on_templates and paper.error_threshold == 0.2
+    fit = api.fit(model, grounding, "trmrf", preset="paper", l1=30.0)
+    assert fit.learned.converged and {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
+    assert fit.learned.settings["l2"] == 1.0 and fit.learned.settings["objective"] == "cd"
+
+
+def test_l1_on_templates(plain):
+    """The strength exceeds the absolute gradients of the templates, which are at most 75 at weights of 0."""
+    model, grounding = plain
+    settings = {**EXACT, "l1": 200.0, "validation_fraction": 0.1}
+    for penalised in (False, True):
+        weights = api.fit(model, grounding, "trmrf", l1_on_templates=penalised, **settings).learned.vectors["weights"]
+        assert np.count_nonzero(weights) == (0 if penalised else 12)
+
+
 def test_selection_and_calibration(plain):
     model, grounding = plain
     found = api.select(grounding, "trmrf", {"l1": (10.0, 1e4)}, max_iterations=40)
@@ -292,6 +329,8 @@ def test_unsupported_input_raises_error(plain):
         {"inference": "dual"},
         {"objective": "magic"},
         {"update": "magic"},
+        {"preset": "magic"},
+        {"optimiser": "magic"},
         {"cd_steps": 0},
         {"unlabelled": "magic"},
     ):

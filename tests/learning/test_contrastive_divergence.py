@@ -19,7 +19,12 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.mean_field import MeanField
-from relcrf.learning.contrastive_divergence import ContrastiveDivergence, MeanFieldUpdater, blocks_by_key
+from relcrf.learning.contrastive_divergence import (
+    ContrastiveDivergence,
+    MeanFieldUpdater,
+    blocks_by_entity,
+    blocks_by_key,
+)
 from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 
@@ -239,6 +244,31 @@ def test_blocks_have_one_key_and_no_edges():
     # Coordinate ascent: nodes of a block do not interact, so no sweep makes the approximation worse.
     values = [replace(model, steps=k).contrast(world.point)[0] for k in (1, 2, 3, 4)]
     assert values[0] > 0.0 and (np.diff(values) > -1e-9).all()
+
+
+@pytest.mark.parametrize("text", [TEXT, TRIPLES])
+def test_entities_are_updated_one_after_another(text):
+    """Simultaneous updates of entities that do not interact equal separate updates."""
+    world = World(5, 0.3, text, 0.2)
+    blocks = blocks_by_entity(world.base, world.spaces)
+    entity = {}
+    for space in world.spaces:
+        cells = [
+            pair for side in space.sides for pair in zip(side.variable.tolist(), side.sample.tolist(), strict=True)
+        ]
+        first = {}
+        for variable, sample in cells:
+            first[variable] = min(sample, first.get(variable, sample))
+        for variable, sample in first.items():
+            entity.setdefault(variable, (space.name, sample))
+    of_node = [entity.get(variable, ("", variable)) for variable in world.base.variables.tolist()]
+    order = sorted(set(zip(blocks.tolist(), of_node, strict=True)))
+    assert len(set(of_node)) == len(order) > len(set(blocks.tolist())) > 1
+    numbers = np.array([order.index(each) for each in zip(blocks.tolist(), of_node, strict=True)])
+    model = world.model(blocks=blocks)
+    _, before, after = model.contrast(world.point)
+    q = Loops(world).sweep(np.split(before, world.base.state_start[1:-1]), np.ones(len(blocks), dtype=bool), numbers)
+    np.testing.assert_allclose(after, np.concatenate(q), atol=1e-9)
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 3}], ids=str)

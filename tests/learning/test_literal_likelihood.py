@@ -11,10 +11,13 @@ import relcrf
 from relcrf import api
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import CandidateSet
+from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace
+from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightLayout
 from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
 from relcrf.structure.gains import candidate_gains
+from relcrf.structure.induction import ContrastiveInduction
 
 
 class World:
@@ -115,7 +118,8 @@ def test_imputed_variables_are_neighbours_only(world):
     assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
-def test_dense_products_are_gradients_of_inactive_candidates(world):
+@pytest.mark.parametrize("settings", [{"exhaustive": True}, {"centred": False}], ids=str)
+def test_exact_products_are_gradients_of_inactive_candidates(world, settings):
     everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
@@ -123,13 +127,13 @@ def test_dense_products_are_gradients_of_inactive_candidates(world):
     _, gradient = world.model.with_candidates(world.chosen.concat(rest))(longer)
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     least = [0.05] * len(world.spaces)
-    found, slopes = induced(world.model, world.point, least, 10_000, exhaustive=True)
+    found, slopes = induced(world.model, world.point, least, 10_000, **settings)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     large = {key: value for key, value in wanted.items() if abs(value) > 0.05}
     assert got.keys() == large.keys() and len(got) > 20
     assert all(got[key] == pytest.approx(value, abs=1e-9) for key, value in large.items())
     assert (np.diff(np.abs(slopes)) <= 0).all()
-    _, few = induced(world.model, world.point, least, 7, exhaustive=True)
+    _, few = induced(world.model, world.point, least, 7, **settings)
     np.testing.assert_array_equal(few, slopes[:7])
 
 
@@ -144,13 +148,15 @@ def test_thresholds_drop_small_errors_and_signals(world):
 
 
 def products(world, key, errors, error_threshold, signal_threshold):
-    """Return the score of equation 13 for one candidate, in plain loops."""
+    """Return the score of equation 13 and Theorem 3 for one candidate, in plain loops."""
     number, *keys = key
-    cells = []
+    cells, means, sums = [], [], []
     for side, k in zip(world.model.spaces[number].sides, keys, strict=True):
         span = slice(side.start[k], side.start[k + 1])
         holds = [world.model.truth_values[v] for v in side.variable[span]]
         mean = sum(holds) / max(len(holds), 1)
+        means.append(mean * (mean > signal_threshold))
+        sums.append(sum(errors[side.variable[span]]))
         rows = zip(side.sample[span].tolist(), side.variable[span], holds, strict=True)
         cells.append({
             z: (
@@ -158,7 +164,39 @@ def products(world, key, errors, error_threshold, signal_threshold):
             ) for z, v, h in rows
         })  # fmt: skip
     both = cells[0].keys() & cells[1].keys()
-    return sum(cells[0][z][0] * cells[1][z][1] + cells[0][z][1] * cells[1][z][0] for z in both)
+    a, b = (total * (abs(total) > error_threshold) for total in sums)
+    contrastive = sum(cells[0][z][0] * cells[1][z][1] + cells[0][z][1] * cells[1][z][0] for z in both)
+    return contrastive + means[0] * b + a * means[1]
+
+
+@pytest.mark.parametrize("relation", [KeyRelation.ASCENDING, KeyRelation.ANY])
+def test_mean_term_makes_the_contrastive_gradient_exact(relation):
+    """Theorem 3 for weights that have not converged: random labels, weights and soft truth values."""
+    rng = np.random.default_rng(3)
+    n_samples, sizes = 40, (9, 9) if relation == KeyRelation.ASCENDING else (9, 6)
+    labels = rng.integers(2, size=(n_samples, 15)).astype(np.int32)
+    graph = FactorGraph(np.full(labels.size, 2, dtype=np.int32), (), WeightLayout(()))
+    base = blanket_graph(graph, np.full(labels.size, Role.FREE, dtype=np.int8), labels.ravel())
+    first = (0, sizes[0]) if relation == KeyRelation.ASCENDING else (sizes[0], 15)
+    sides = []
+    for lo, hi in ((0, sizes[0]), first):
+        sample, key = np.indices((n_samples, hi - lo)).reshape(2, -1)
+        sides.append(CandidateSide.from_cells(hi - lo, key, sample, sample * 15 + lo + key, np.array([0.0, 1.0])))
+    model = LiteralLikelihood.build(base, labels.ravel(), (PairSpace("pairs", *sides, relation, n_samples),))
+    errors, truth = rng.normal(size=(2, labels.size))
+    rule = ContrastiveInduction(10_000)
+    candidates, gradient = rule.best_candidates(model, np.empty(0), errors, truth, [0.0])
+    (e_a, x_a), (e_b, x_b) = (
+        [values.reshape(labels.shape)[:, lo:hi] for values in (errors, truth)] for lo, hi in ((0, sizes[0]), first)
+    )
+    s_a, s_b = x_a - x_a.mean(axis=0), x_b - x_b.mean(axis=0)
+    contrastive = s_a.T @ e_b + e_a.T @ s_b
+    mean_term = np.outer(x_a.mean(axis=0), e_b.sum(axis=0)) + np.outer(e_a.sum(axis=0), x_b.mean(axis=0))
+    exact = x_a.T @ e_b + e_a.T @ x_b
+    np.testing.assert_allclose(contrastive + mean_term, exact, atol=1e-10)
+    assert np.abs(mean_term).max() > 0.1
+    assert len(candidates) == model.spaces[0].n_pairs
+    np.testing.assert_allclose(gradient, exact[candidates.first, candidates.second], atol=1e-10)
 
 
 def test_gain_is_the_cost_of_removal(world):

@@ -12,7 +12,7 @@ from objectives import through_a_run_folder
 from scipy.special import expit
 
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.owlqn import Owlqn
+from relcrf.learning.owlqn import GradientOwlqn, Owlqn
 
 EXACT = {"tolerance": 1e-9, "value_tolerance": 0.0, "max_iterations": 2000}
 
@@ -110,6 +110,39 @@ def test_logistic_regression(seed, kind, share):
     assert state.value == pytest.approx(objective(state.point)[0] + l1 @ np.abs(state.point), rel=1e-14)
     reference = proximal_gradient(objective, len(l1), l1, 0.25 * np.linalg.norm(x, 2) ** 2)
     assert state.value == pytest.approx(reference, rel=0.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_suffice(kind):
+    """The values are misleading: they increase towards the minimum."""
+    x, y = rows(0, **KINDS[kind])
+    objective, l1 = logistic(x, y, l2=0.1), strengths(x, y, 0.1)
+
+    def misleading(w):
+        value, gradient = objective(w)
+        return -value, gradient
+
+    state = minimum(GradientOwlqn(tolerance=1e-7, max_iterations=2000, l1=l1), misleading, np.zeros(len(l1)))
+    assert state.status == "converged"
+    wanted = minimum(Owlqn(**EXACT, l1=l1), objective, np.zeros(len(l1)))
+    np.testing.assert_allclose(state.point, wanted.point, atol=1e-4)
+    np.testing.assert_array_equal(state.point == 0.0, wanted.point == 0.0)
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.1])
+def test_fields_without_a_potential(turn):
+    """The Jacobian is asymmetric, so that no function has this gradient."""
+    rng = np.random.default_rng(1)
+    root, rotation = rng.normal(size=(2, 30, 30))
+    jacobian = root @ root.T / 30 + 0.1 * np.eye(30) + turn * (rotation - rotation.T) / np.sqrt(30)
+    target, l1 = rng.normal(size=30), np.full(30, 0.5)
+
+    def field(w):
+        return 0.0, jacobian @ w - target
+
+    state = minimum(GradientOwlqn(tolerance=1e-7, max_iterations=2000, l1=l1), field, np.zeros(30))
+    assert state.status == "converged" and 0 < np.count_nonzero(state.point) < 30
+    assert violation(field, state.point, l1) < 1e-6
 
 
 def test_correlated_features_converge_quickly():

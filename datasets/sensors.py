@@ -55,7 +55,7 @@ def temperature() -> Readings:
 
 
 def traffic() -> Readings:
-    """Return the readings of 32 traffic sensors over a week, every five minutes; four are evidence. A block is a day.
+    """Return the readings of 32 traffic sensors over a week, every five minutes; five are evidence. A block is a day.
 
     The sensors are a connected neighbourhood: the first has the most neighbours, and each further sensor has the
     strongest link to the sensors already selected.
@@ -70,7 +70,7 @@ def traffic() -> Readings:
         strongest = link_weight[selected].max(axis=0)
         strongest[selected] = -1.0
         selected.append(int(strongest.argmax()))
-    return Readings("traffic", wide.to_numpy()[:, selected], (0, 8, 16, 24), block=288, gap=0)
+    return Readings("traffic", wide.to_numpy()[:, selected], (0, 7, 14, 21, 28), block=288, gap=0)
 
 
 def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray, np.ndarray]:

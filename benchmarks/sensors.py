@@ -134,14 +134,19 @@ def measure_methods(readings: sensors.Readings, n: int, seed: int, in_blocks: bo
     }
 
 
+def limits(backend: str) -> dict[str, Any]:
+    """Return the settings that all runs of a backend share; likelihoods on the structure are exact."""
+    structure = {"edges": "tree"} if backend == "ess" else {}
+    return {"max_iterations": ITERATIONS[backend], "tolerance": TOLERANCE, **structure}
+
+
 def learn(model: api.Model, grounding: api.Grounding, backend: str, **settings: Any) -> api.Fit:
-    return api.fit(model, grounding, backend, max_iterations=ITERATIONS[backend], tolerance=TOLERANCE, **settings)
+    return api.fit(model, grounding, backend, **limits(backend), **settings)
 
 
 def select(grounding: api.Grounding, backend: str, grid: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """Return the settings that were evaluated on a fifth of the training rows, the best first."""
-    limits = {"max_iterations": ITERATIONS[backend], "tolerance": TOLERANCE}
-    rows = api.select(grounding, backend, grid, seed=0, **settings, **limits).rows
+    rows = api.select(grounding, backend, grid, seed=0, **settings, **limits(backend)).rows
     return sorted(rows, key=lambda row: -row["log_likelihood"])
 
 

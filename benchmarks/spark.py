@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 SHARD_MEMORY = 10_000_000
 """Memory per worker in bytes; small, so that there are many shards."""
-KILL_AT = 4
+KILL_AT = 2
 """Iteration in which an executor is killed."""
 
 
@@ -117,7 +117,7 @@ def learn(
         folder.mkdir()
         pieces = shard_problem(problem, executor, folder, SHARD_MEMORY)
         clock.last = time.perf_counter()
-    learned = make_backend("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
+    learned = make_backend("ess", max_iterations=iterations, tolerance=1e-12, edges="tree").fit(pieces, clock)
     unload_shards()
     return TrainingResult(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
 
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=50_000)
     options = parser.parse_args()
     if options.quick:
-        options.iterations, options.pages = sized(options, None, (4, 2_000), (4, 200))
+        options.iterations, options.pages = sized(options, None, (4, 2_000), (2, 200))
 
     try:
         require_spark()

@@ -7,7 +7,8 @@ Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learnin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from relcrf.backends.base import FitResult, Monitor, Problem, maximise_likelihoo
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.backends.structure_learning import StageRunner
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
-from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, PairSpace, TableSpace
 from relcrf.graph.reduction import Role
@@ -28,9 +29,22 @@ from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
 from relcrf.structure.gains import candidate_gains
 from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, lasso_factory
+from relcrf.structure.strength_selection import select_strengths
 
 MAX_WEIGHTS = 1 << 24
 """Maximum number of weights for `structure=full`; with this number, the optimiser needs about 4 GiB."""
+
+SELECTION_FACTORS = tuple(2.0**k for k in range(6, -1, -1))
+"""Multiples of `l1` from which `l1_selection` chooses; with 64 times the default, few candidates are selected."""
+
+SELECTION_FRACTION = 0.2
+"""Fraction of the labels that `l1_selection` holds out if `validation_fraction` is 0."""
+
+SELECTION_TOLERANCE = 10.0
+"""Multiple of `tolerance` for the searches of `l1_selection`."""
+
+LiteralObjective = LiteralLikelihood | ContrastiveDivergence
+"""An objective that `trmrf` minimises."""
 
 MAX_LITERAL_CELLS = 1 << 27
 """Maximum number of cells of one of the four tables of samples by keys for `structure=grafting`; 2**27 take 1 GiB."""
@@ -72,6 +86,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         final_test: For `cfi`: whether to test the exact gradients of all candidates after the optimiser has converged.
             Training continues until no gradient exceeds the penalty. Without this test, training may end before the
             optimum.
+        l1_selection: `none`: the strength `l1` for each space of candidates. `held-out`: a separate strength for each
+            space, which is `l1` times 1, 2, 4, ..., or 64. Strengths are changed one at a time as long as the loss of
+            held-out labels (`validation_fraction`, or a fifth if this is 0) decreases: the sum over the spaces' literals
+            of the mean loss of their variables. The summary contains the result.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of optimiser iterations in each stage.
@@ -111,6 +129,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     error_threshold: float = 0.1
     signal_threshold: float = 0.1
     final_test: bool = True
+    l1_selection: str = "none"
     candidates_per_round: int = 50
     iterations_per_round: int = 1
     max_iterations: int = 500
@@ -130,6 +149,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         self._require_one_of("optimiser", ("owlqn", "adagrad"))
         self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
+        self._require_one_of("l1_selection", ("none", "held-out"))
+        if self.l1_selection == "held-out":
+            self._require_positive("l1")
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_positive("candidates_per_round", "iterations_per_round", "cd_steps")
         self._require_below_1("validation_fraction")
@@ -157,12 +179,14 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             chosen = CandidateSet.from_spaces(_require_pairs(problem.candidates))
             point = np.append(point, np.zeros(len(chosen)))
         stages = StageRunner(monitor, self.max_iterations, point, chosen)
-        search, state = self._learn_structure("", model, induction, stages)
+        l1 = self._select_l1(model, induction, stages)
+        search, state = self._learn_structure("", model, induction, l1, stages)
         for number in range(self.imputation_rounds if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
             model = likelihood = self._pseudo_likelihood(labelled, self._impute_labels(labelled, search, state))
-            search, state = self._learn_structure(f"_{number + 2}", model, induction, stages)
+            search, state = self._learn_structure(f"_{number + 2}", model, induction, l1, stages)
         pairs, order = search.learned_pairs(state)
         gains, no_gain = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        selected = {f"l1_{space.name}": each for space, each in zip(model.spaces, search.strengths.l1, strict=True)}
         vectors = {
             "weights": state.point,
             "gain": np.append(no_gain, gains.gain),
@@ -177,6 +201,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
                 "hidden": int(hidden.sum()),
                 "candidates": sum(space.n_pairs for space in problem.candidates if isinstance(space, PairSpace)),
                 "chosen": len(order) - model.n_base,
+                **(selected if self.l1_selection == "held-out" else {}),
             },
             pairs,
             histograms={
@@ -208,23 +233,50 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         spaces = tuple(space.restrict_to_variables(present) for space in problem.candidates)
         return LiteralLikelihood.build(base, problem.states[base.variables], spaces, imputed)
 
-    def _learn_structure(
-        self,
-        suffix: str,
-        model: LiteralLikelihood | ContrastiveDivergence,
-        induction: ContrastiveInduction,
-        stages: StageRunner,
-    ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or in two with early stopping; stage names end with `suffix`."""
-        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
-        search = StructureSearch(
-            model.trained_on(trained),
+    def _select_l1(
+        self, model: LiteralObjective, induction: ContrastiveInduction, stages: StageRunner
+    ) -> tuple[float, ...]:
+        """Return the L1 strength of each space that declares none; see the setting `l1_selection`.
+
+        Raises:
+            DataError: If no label is held out.
+        """
+        if self.l1_selection == "none" or not model.spaces:
+            return (self.l1,) * len(model.spaces)
+        training = model.trained_on(self._trained_nodes(model, self.validation_fraction or SELECTION_FRACTION))
+        held_out = [(model.trained_on(nodes), int(nodes.sum())) for nodes in _held_out_groups(training)]
+        if not held_out:
+            hint = "label more variables, or use --set l1_selection=none"
+            raise DataError(Diagnostic("E226", "too few labels to hold out for the selection of 'l1'", hint=hint))
+        runner = StageRunner(stages.monitor, self.max_iterations, stages.point, stages.chosen)
+        rough, numbers = replace(self, tolerance=SELECTION_TOLERANCE * self.tolerance), itertools.count(1)
+
+        def evaluate(l1: tuple[float, ...]) -> float:
+            search = replace(rough._build_search(training, induction, l1), patience=None)
+            state = runner.run(f"l1_{next(numbers)}", search)
+            if search.activation is not None:
+                nonzero = search.nonzero_mask(state.chosen, state.point)
+                runner.chosen = state.chosen.select(nonzero)
+                runner.point = np.concatenate((state.point[: model.n_base], state.point[model.n_base :][nonzero]))
+            return sum(each.with_candidates(state.chosen)(state.point)[0] / n for each, n in held_out)
+
+        default_path = [factor * self.l1 for factor in SELECTION_FACTORS]
+        l1 = select_strengths([default_path if space.l1 is None else [space.l1] for space in model.spaces], evaluate)
+        stages.seconds = runner.seconds
+        return l1
+
+    def _trained_nodes(self, model: LiteralObjective, held_out_fraction: float) -> np.ndarray:
+        """Return a random mask of the nodes whose labels are not held out, shape (n_nodes,), bool."""
+        return np.random.default_rng(self.seed).random(model.base.n_nodes) >= held_out_fraction
+
+    def _build_search(
+        self, model: LiteralObjective, induction: ContrastiveInduction, l1: Sequence[float]
+    ) -> StructureSearch:
+        """Return the search with one L1 strength per space, for spaces that declare none."""
+        return StructureSearch(
+            model,
             PenaltyStrengths.from_layout(
-                model.base.graph.layout,
-                model.spaces,
-                [self.l1] * len(model.spaces),
-                self.l2,
-                self.l1 if self.l1_on_templates else 0.0,
+                model.base.graph.layout, model.spaces, l1, self.l2, self.l1 if self.l1_on_templates else 0.0
             ),
             lasso_factory(
                 self.tolerance,
@@ -236,6 +288,19 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             final_activation=induction.exact() if self.structure == "cfi" and self.final_test else None,
             iterations_per_round=self.iterations_per_round,
             patience=self.patience,
+        )
+
+    def _learn_structure(
+        self,
+        suffix: str,
+        model: LiteralObjective,
+        induction: ContrastiveInduction,
+        l1: Sequence[float],
+        stages: StageRunner,
+    ) -> tuple[StructureSearch, SearchState]:
+        """Learn structure and weights in one stage, or in two with early stopping; stage names end with `suffix`."""
+        search = self._build_search(
+            model.trained_on(self._trained_nodes(model, self.validation_fraction)), induction, l1
         )
         state = stages.run(f"induction{suffix}", search)
         if self.validation_fraction:
@@ -255,6 +320,21 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         find_blocks = {"blocks": blocks_by_key, "entities": blocks_by_entity}.get(self.update)
         blocks = None if find_blocks is None else find_blocks(base, spaces)
         return ContrastiveDivergence.build(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
+
+
+def _held_out_groups(training: LiteralObjective) -> list[np.ndarray]:
+    """Return masks of the nodes with held-out labels, shape (n_nodes,): one for each literal that has such nodes.
+
+    A node belongs to the first literal of the spaces in which it occurs. The groups are, for example, the traits and
+    the actions of nations; separate means of their losses prevent that the largest group determines all strengths.
+    """
+    group, n_nodes = np.full(training.literals.n_variables, -1), training.base.n_nodes
+    for number, side in enumerate(side for space in training.spaces for side in space.sides):
+        variables = side.variable % training.literals.n_variables
+        group[variables[group[variables] < 0]] = number
+    held_out = ~training.trained & (training.states >= 0)
+    masks = [held_out & (group[:n_nodes] == number) for number in np.unique(group[group >= 0])]
+    return [mask for mask in masks if mask.any()]
 
 
 def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:

@@ -157,7 +157,8 @@ class StructureSearch:
             at hubs are tested first. None disables hubs.
         iterations_per_round: Maximum number of optimiser iterations per round.
         max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
-        patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.
+        patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`; None disables
+            early stopping.
         seed: Seed of the search order.
         clock: Function that returns the current time in seconds.
     """
@@ -172,7 +173,7 @@ class StructureSearch:
     hub_fraction: float | None = None
     iterations_per_round: int = 3
     max_seconds: float | None = None
-    patience: int = 5
+    patience: int | None = 5
     seed: int = 0
     clock: Callable[[], float] = field(default=time.perf_counter)
 
@@ -210,7 +211,7 @@ class StructureSearch:
         while state.status == "running":
             start_time = self.clock() - state.seconds
             state = self._run_round(state, partial(self._is_out_of_time, start_time))
-            if held_out is not None:
+            if held_out is not None and self.patience is not None:
                 loss = held_out.with_candidates(state.chosen)(state.point)[0]
                 state = update_early_stopping(state, loss, self.patience)
             seconds = self.clock() - start_time

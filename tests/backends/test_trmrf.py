@@ -265,9 +265,10 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
             {"unlabelled": "infer", "imputation_rounds": 1},
             (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2)),
         ),
+        ({"l1_selection": "held-out", "l1": 4.0, "candidates_per_round": 50}, (("l1_3", 1), ("induction", 2))),
         (CONTRASTIVE, (("unary", 2), ("induction", 2), ("weights", 3))),
     ],
-    ids=["pseudo", "cd"],
+    ids=["pseudo", "selection", "cd"],
 )
 def test_interrupted_run_resumes_exactly(traits, tmp_path, settings, stops):
     model, grounding = traits
@@ -290,6 +291,36 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
     )
     starts = {round(float(v), 6) for v in fit.learned.vectors["weights"][grounding.graph.layout.size :]}
     assert {t.options.init for t in learned} == starts
+
+
+TWO_SPACES = """
+domain Trait = open
+domain Mark = open
+entity Thing
+predict relation has(x: Thing, t: Trait)
+predict relation shows(x: Thing, m: Mark)
+template prior(x: Thing, t: Trait) over has(x, t) per t
+template rate(x: Thing, m: Mark) over shows(x, m) per m
+candidates together(x: Thing, s: Trait, t: Trait) where s < t over has(x, s) and has(x, t) per s, t
+candidates chance(x: Thing, m: Mark, n: Mark) where m < n over shows(x, m) and shows(x, n) per m, n
+candidates declared(x: Thing, t: Trait, m: Mark) over has(x, t) and shows(x, m) per t, m l1 50
+"""
+
+
+def test_each_space_has_a_strength_selected_by_held_out_labels():
+    """The marks are independent coins, so that each selected pair of marks overfits."""
+    tables = things(rows=60)
+    x, m = np.indices((60, 12)).reshape(2, -1)
+    value = np.random.default_rng(5).random(len(x)) < 0.5
+    tables["shows"] = {"x": np.char.add("x", x.astype(str)), "m": np.char.add("m", m.astype(str)), "value": value}
+    model = relcrf.parse(TWO_SPACES)
+    grounding = model.ground(relcrf.Dataset(tables))
+    settings = {"l1": 0.5, "l2": 0.1, "l1_selection": "held-out"}
+    fit = api.fit(model, grounding, "trmrf", **settings)
+    assert fit.summary["l1_chance"] >= 4 * fit.summary["l1_together"] and fit.summary["l1_declared"] == 50.0
+    assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
+    assert 2 * len(keys(fit, "chance")) < len(keys(api.fit(model, grounding, "trmrf", l1=0.5), "chance"))
+    assert not any(name.startswith("l1_") and name.endswith("status") for name in fit.summary)
 
 
 def test_preset_sets_defaults_only(plain):
@@ -330,6 +361,8 @@ def test_unsupported_input_raises_error(plain):
         {"objective": "magic"},
         {"update": "magic"},
         {"preset": "magic"},
+        {"l1_selection": "magic"},
+        {"l1_selection": "held-out", "l1": 0.0},
         {"optimiser": "magic"},
         {"cd_steps": 0},
         {"unlabelled": "magic"},

@@ -291,8 +291,9 @@ class StructureSearch:
             return state
         chosen = state.chosen.concat(result.candidates)
         diagonal = np.concatenate((state.diagonal, self.model.candidate_curvature(result.candidates)))
-        optimiser, _ = self._build_problem(chosen, active_weights, diagonal)
-        return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
+        optimiser, objective = self._build_problem(chosen, active_weights, diagonal)
+        state = replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
+        return optimiser.reevaluate(objective, state) if self.model.depends_on_zero_candidates else state
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
         """Return the queue with candidates at hubs moved to the front; degrees count nonzero edges and added edges."""

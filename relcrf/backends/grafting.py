@@ -66,6 +66,9 @@ class GraftingBackend(AbstractWholeGraphBackend):
         l1: Penalty strength for candidates whose declaration specifies no `l1`. An edge with d weights adds `l1 sqrt(d)
             |weights|` to the loss, which is a sum over variables. 0 selects twice the gradient that an edge between
             independent ends has by chance.
+        node_l1: Strength of the penalty `node_l1 sqrt(d) |weights|` on the d weights of a variable in a template without
+            other predicted terms (for the key of the variable, if the template has `per`), unless the template declares
+            `l1`. All these weights become 0 if the variable's labels are about equally frequent. 0 disables this penalty.
         l2: Strength of the penalty `l2 / 2 |weights|^2` for templates that specify no `l2`.
         max_seconds: Time limit in seconds, at which learning stops with the current model. 0 disables the limit.
         iterations_per_round: Number of optimiser iterations per round.
@@ -90,6 +93,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
     hub_fraction: float = 0.0
     score: str = "gradient"
     l1: float = 0.0
+    node_l1: float = 0.0
     l2: float = 0.1
     max_seconds: float = 0.0
     iterations_per_round: int = 3
@@ -120,9 +124,10 @@ class GraftingBackend(AbstractWholeGraphBackend):
             space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)
         ]
-        search = self._structure_search(
-            model.trained_on(trained), PenaltyStrengths.from_layout(layout, spaces, l1, self.l2)
-        )
+        strengths = PenaltyStrengths.from_layout(layout, spaces, l1, self.l2)
+        if self.node_l1:
+            strengths = strengths.with_node_groups(problem.graph, self.node_l1)
+        search = self._structure_search(model.trained_on(trained), strengths)
         unary_search = replace(search, activation=None)
         stages = StageRunner(monitor, self.max_iterations, layout.initial(), CandidateSet.empty())
         stages.run("unary", unary_search)

@@ -103,6 +103,14 @@ def test_larger_penalty_has_fewer_edges_and_model_l1_wins(world):
     assert not api.fit(own, own.ground(relcrf.Dataset(rows())), "grafting", l1=1.0).learned.summary["chosen"]
 
 
+@pytest.mark.parametrize("objective", ["pseudo", "likelihood"])
+def test_node_penalty_sets_the_weights_of_templates_to_zero(world, objective):
+    fit = api.fit(*world, "grafting", objective=objective, node_l1=1e6)
+    weights, layout = fit.learned.vectors["weights"], fit.learned.layout
+    assert fit.learned.converged and edges(fit) >= TRUE
+    assert not layout.matrix(weights, 0).any() and layout.matrix(weights, 1).any()
+
+
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [

@@ -32,7 +32,7 @@ CHANCE_L1_FACTOR = 2.0
 With 2, an edge between independent ends rarely passes the test, whether it has a 5 x 5 table or joins two literals.
 """
 
-TRAINING_MEMORY = 1 << 20
+TRAINING_MEMORY = 1 << 24
 """Memory of junction trees during training with `inference=auto`, in bytes; larger components use belief propagation.
 
 Training runs inference hundreds of times. With exact inference, the test of edges also runs it once for each state of

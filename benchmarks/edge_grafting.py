@@ -11,7 +11,7 @@ negative log pseudo-likelihood of held-out rows, per variable, in nats; `edges` 
 divided by the total time of edge grafting; `time_share_same_level` is divided by the time of edge grafting to the same
 objective.
 
-The default takes about 7 CPU minutes; `--sizes 200 400 600` takes more than an hour. `--cache` stores the results of finished
+The default takes about 11 CPU minutes; `--sizes 200 400 600` takes more than an hour. `--cache` stores the results of finished
 methods, so that an interrupted run can be repeated. `objectives` compares pseudo-likelihood with likelihood on small networks
 (mean and standard error over `--seeds`). `--people` adds a table of the growth with the number of people in Jester, all with
 the same penalty per person; above 24,983, the training people are drawn with replacement.
@@ -239,8 +239,12 @@ def measure_growth(sizes: list[int], time_limit: float) -> dict[str, dict[str, A
 def compare_objectives(
     n_nodes: int, rows: int, seeds: int, time_limit: float, folder: Path | None
 ) -> dict[str, dict[str, Any]]:
-    """Return mean and standard error over networks of the results of best choice, for each objective."""
-    names = ("edges", "precision", "recall", "nlpl", "seconds")
+    """Return mean and standard error over networks of the results of best choice, for each objective.
+
+    `nlpl_difference` is the difference to the first objective on the same network.
+    """
+    names = ("edges", "precision", "recall", "nlpl", "nlpl_difference", "seconds")
+    reference: list[float] = []
     answer: dict[str, dict[str, Any]] = {}
     table = Table("", *names, "converged", title=f"{n_nodes} nodes, {rows:,} rows: mean and standard error")
     options = {"activation": BestChoice(0.0, LIKELIHOOD_RESERVOIR, MAX_TESTS_PER_ROUND)}
@@ -249,6 +253,9 @@ def compare_objectives(
         for seed in range(seeds):
             world = network(n_nodes, rows, 2_000, seed, folder, 0.0, inference)
             found.append(measure(world, BEST, time_limit, **options))
+        reference = reference or [figures["nlpl"] for figures in found]
+        for figures, nlpl in zip(found, reference, strict=True):
+            figures["nlpl_difference"] = figures["nlpl"] - nlpl
         values = np.array([[figures[k] for k in names] for figures in found], dtype=np.float64)
         means, errors = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(seeds)
         converged = sum(figures["status"] == "converged" for figures in found)

@@ -45,10 +45,11 @@ from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
+from relcrf.backends.base import Problem
 from relcrf.backends.grafting import TRAINING_MEMORY
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet
-from relcrf.graph.reduction import reduce_graph
+from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.scopes import Scopes
 from relcrf.inference.methods import create_inference
 from relcrf.inference.result import AbstractInference
@@ -157,7 +158,12 @@ def create_search(
 def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[EdgeLikelihood, Any]:
     problem = api.training_problem(model.ground(relcrf.Dataset(tables)), with_candidates=True)
     base = blanket_graph(problem.graph, problem.roles, problem.states)
-    return EdgeLikelihood.build(base, problem.states[base.variables], problem.candidates), problem.graph.layout
+    return EdgeLikelihood.build(base, problem.states[base.variables], _labelled_spaces(problem)), problem.graph.layout
+
+
+def _labelled_spaces(problem: Problem) -> tuple[Any, ...]:
+    """Return the candidate spaces without unlabelled variables, such as jokes that a person has not rated."""
+    return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)
 
 
 def _joint(model: api.Model, tables: dict[str, pd.DataFrame], inference: str) -> tuple[JointEdgeLikelihood, Any]:
@@ -168,7 +174,7 @@ def _joint(model: api.Model, tables: dict[str, pd.DataFrame], inference: str) ->
         return create_inference(inference, scopes, settings)
 
     base = reduce_graph(problem.graph, problem.roles, problem.states)
-    likelihood = JointEdgeLikelihood.build(base, problem.roles, problem.states, problem.candidates, method)
+    likelihood = JointEdgeLikelihood.build(base, problem.roles, problem.states, _labelled_spaces(problem), method)
     return likelihood, problem.graph.layout
 
 

@@ -10,6 +10,11 @@ negative log pseudo-likelihood of held-out rows, per variable, in nats; `edges` 
 `time_share_best_choice` is the time of best choice (alpha 0) to come within 1 % of the final objective of edge grafting,
 divided by the total time of edge grafting; `time_share_same_level` is divided by the time of edge grafting to the same
 objective.
+
+The default takes about 11 CPU minutes; `--sizes 200 400 600` takes more than an hour. `--cache` stores the results of finished
+methods, so that an interrupted run can be repeated. `objectives` compares pseudo-likelihood with likelihood on small networks
+(mean and standard error over `--seeds`). `--people` adds a table of the growth with the number of people in Jester, all with
+the same penalty per person; above 24,983, the training people are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ os.environ.update(
 )
 
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -39,9 +45,17 @@ from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
+from relcrf.backends.base import Problem
+from relcrf.backends.grafting import TRAINING_MEMORY
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet
+from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.methods import create_inference
+from relcrf.inference.result import AbstractInference
+from relcrf.learning.edge_joint_likelihood import JointEdgeLikelihood
 from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.edge_objective import AbstractEdgeObjective
 from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, TopEdges, TopWeights
 from relcrf.structure.scores import null_gradient
 from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, group_lasso_factory
@@ -83,6 +97,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "grouped": False,
     },
 }
+OBJECTIVES = {"pseudo": None, "likelihood, auto": "auto", "likelihood, bp": "bp"}
+"""Objectives by name: pseudo-likelihood, and likelihood with the name of the inference method."""
+LIKELIHOOD_RESERVOIR = 20
+"""Maximum number of edges added per round for the comparison of objectives; wrong edges make exact inference slow."""
+L1_PER_PERSON = 0.02
+"""Penalty for `--people`; it grows with the number of people, so that all sizes have about the same minimum."""
 console = Console(width=150)
 
 
@@ -94,16 +114,28 @@ class World:
         truth: The true edges as pairs of keys, if they are known.
     """
 
-    learned: EdgeLikelihood
+    learned: AbstractEdgeObjective
     test: EdgeLikelihood
     strengths: PenaltyStrengths
     point: np.ndarray
     truth: set[tuple[int, int]] | None
 
     @classmethod
-    def of(cls, model: api.Model, learned: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame], l1: float) -> World:
-        """Return a world with learned unary weights. A penalty of 0 selects twice the gradient expected by chance."""
-        (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
+    def of(
+        cls,
+        model: api.Model,
+        learned: dict[str, pd.DataFrame],
+        test: dict[str, pd.DataFrame],
+        l1: float,
+        inference: str | None = None,
+    ) -> World:
+        """Return a world with learned unary weights. A penalty of 0 selects twice the gradient expected by chance.
+
+        Args:
+            inference: Inference method of the likelihood; None for pseudo-likelihood.
+        """
+        likelihood, layout = _likelihood(model, learned) if inference is None else _joint(model, learned, inference)
+        judge, _ = _likelihood(model, test)
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
         strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
         alone = create_search(likelihood, strengths, activation=None)
@@ -115,7 +147,7 @@ class World:
 
 
 def create_search(
-    model: EdgeLikelihood, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
+    model: AbstractEdgeObjective, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
 ) -> StructureSearch:
     """Return a search that tests all edges at the minimum."""
     minimiser = group_lasso_factory(strengths, TOLERANCE, 100_000)
@@ -126,14 +158,33 @@ def create_search(
 def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[EdgeLikelihood, Any]:
     problem = api.training_problem(model.ground(relcrf.Dataset(tables)), with_candidates=True)
     base = blanket_graph(problem.graph, problem.roles, problem.states)
-    return EdgeLikelihood.build(base, problem.states[base.variables], problem.candidates), problem.graph.layout
+    return EdgeLikelihood.build(base, problem.states[base.variables], _labelled_spaces(problem)), problem.graph.layout
 
 
-def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
+def _labelled_spaces(problem: Problem) -> tuple[Any, ...]:
+    """Return the candidate spaces without unlabelled variables, such as jokes that a person has not rated."""
+    return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)
+
+
+def _joint(model: api.Model, tables: dict[str, pd.DataFrame], inference: str) -> tuple[JointEdgeLikelihood, Any]:
+    problem = api.training_problem(model.ground(relcrf.Dataset(tables)), with_candidates=True)
+    settings = {"memory": TRAINING_MEMORY} if inference == "auto" else {}
+
+    def method(scopes: Scopes) -> AbstractInference:
+        return create_inference(inference, scopes, settings)
+
+    base = reduce_graph(problem.graph, problem.roles, problem.states)
+    likelihood = JointEdgeLikelihood.build(base, problem.roles, problem.states, _labelled_spaces(problem), method)
+    return likelihood, problem.graph.layout
+
+
+def network(
+    n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float, inference: str | None = None
+) -> World:
     """Return the rows of a scale-free network."""
     drawn, learned, test = scale_free.load_or_draw(n_nodes, n, n_test, seed, keep)
     model = relcrf.parse(scale_free.MODEL.format(last=drawn.bias.shape[1] - 1))
-    world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1)
+    world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1, inference)
     return replace(world, truth={(int(s), int(t)) for s, t in drawn.edges})
 
 
@@ -160,14 +211,77 @@ def cooking(l1: float) -> World:
 REAL = {"jester": jester, "cooking": cooking}
 
 
-def measure(world: World, method: str, time_limit: float) -> dict[str, Any]:
+def people(n: int) -> World:
+    """Return `n` training people of Jester with all their ratings; a tenth of all people is for the test."""
+    learned, test = split(real.jester(None, complete=False), "person", "likes", "p")
+    ids, likes = learned["person"]["id"].to_numpy(), learned["likes"]
+    drawn = np.arange(n) if n <= len(ids) else np.random.default_rng(0).integers(len(ids), size=n)
+    rows = likes.groupby("p", sort=False).indices
+    copies = [rows[ids[k]] for k in drawn]
+    names = np.array([f"q{k}" for k in range(n)], dtype=object)
+    repeated = likes.iloc[np.concatenate(copies)].assign(p=np.repeat(names, [len(copy) for copy in copies]))
+    tables = {"person": pd.DataFrame({"id": names}), "likes": repeated.reset_index(drop=True)}
+    return World.of(relcrf.load(ROOT / "models" / "jester.rcrf"), tables, test, L1_PER_PERSON * n)
+
+
+def measure_growth(sizes: list[int], time_limit: float) -> dict[str, dict[str, Any]]:
+    """Return the results of `edges` for ascending numbers of people; the peak memory is that of the whole process."""
+    answer, table = {}, Table("people", "ratings", "seconds", "evaluations", "edges", "nlpl", "peak MiB", "status")
+    for n in sorted(sizes):
+        world = people(n)
+        figures = measure(world, "edges", time_limit)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        names = ("seconds", "evaluations", "edges", "nlpl", "objective", "status")
+        answer[str(n)] = {"ratings": world.learned.base.n_nodes, "peak_mib": peak, **{k: figures[k] for k in names}}
+        each = answer[str(n)]
+        table.add_row(
+            f"{n:,}", f"{each['ratings']:,}", f"{each['seconds']:.1f}", str(each["evaluations"]), str(each["edges"]),
+            f"{each['nlpl']:.4f}", f"{peak:,}", each["status"],
+        )  # fmt: skip
+    console.print(table)
+    return answer
+
+
+def compare_objectives(
+    n_nodes: int, rows: int, seeds: int, time_limit: float, folder: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Return mean and standard error over networks of the results of best choice, for each objective.
+
+    `nlpl_difference` is the difference to the first objective on the same network.
+    """
+    names = ("edges", "precision", "recall", "nlpl", "nlpl_difference", "seconds")
+    reference: list[float] = []
+    answer: dict[str, dict[str, Any]] = {}
+    table = Table("", *names, "converged", title=f"{n_nodes} nodes, {rows:,} rows: mean and standard error")
+    options = {"activation": BestChoice(0.0, LIKELIHOOD_RESERVOIR, MAX_TESTS_PER_ROUND)}
+    for name, inference in OBJECTIVES.items():
+        found = []
+        for seed in range(seeds):
+            world = network(n_nodes, rows, 2_000, seed, folder, 0.0, inference)
+            found.append(measure(world, BEST, time_limit, **options))
+        reference = reference or [figures["nlpl"] for figures in found]
+        for figures, nlpl in zip(found, reference, strict=True):
+            figures["nlpl_difference"] = figures["nlpl"] - nlpl
+        values = np.array([[figures[k] for k in names] for figures in found], dtype=np.float64)
+        means, errors = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(seeds)
+        converged = sum(figures["status"] == "converged" for figures in found)
+        figures = {k: [float(m), float(e)] for k, m, e in zip(names, means, errors, strict=True)}
+        answer[name] = {**figures, "converged": converged}
+        table.add_row(name, *(f"{m:.4g} ({e:.2g})" for m, e in figures.values()), f"{converged}/{seeds}")
+    console.print(table)
+    return answer
+
+
+def measure(world: World, method: str, time_limit: float, **options: Any) -> dict[str, Any]:
     """Return the results of one method, and its path.
 
     Args:
         time_limit: Maximum CPU seconds.
+        options: Options of the search that replace those of the method.
     """
+    options = {**METHODS[method], **options}
     search = create_search(
-        world.learned, world.strengths, max_seconds=time_limit, clock=time.process_time, **METHODS[method]
+        world.learned, world.strengths, max_seconds=time_limit, clock=time.process_time, **options
     )  # fmt: skip
     path: list[tuple[float, float, int]] = []
     seen: list[tuple[float, CandidateSet, np.ndarray]] = []
@@ -268,18 +382,23 @@ def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="40 nodes and 3,000 rows")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="numbers of nodes")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[200], help="numbers of nodes")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--l1", type=float, default=0.0, help="0: twice the gradient expected by chance")
-    parser.add_argument("--timeout", type=float, default=600.0, help="time limit per method, in seconds")
+    parser.add_argument("--timeout", type=float, default=40.0, help="time limit per method, in seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="additional real data")
+    parser.add_argument("--small", type=int, nargs="*", default=[20, 40], help="numbers of nodes, all objectives")
+    parser.add_argument("--seeds", type=int, default=3, help="number of networks to compare objectives, at least 2")
+    parser.add_argument("--people", type=int, nargs="*", default=[], help="numbers of people of Jester")
     parser.add_argument("--cache", type=Path, help="cache folder for sampled rows and results")
     parser.add_argument("--plot", type=Path, help="file of the plot")
     chosen = parser.parse_args()
-    whole = (chosen.sizes, chosen.rows, chosen.timeout)
-    sizes, rows, time_limit = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
+    whole = (chosen.sizes, chosen.rows, chosen.timeout, chosen.small, chosen.seeds)
+    sizes, rows, time_limit, small, seeds = sized(
+        chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0), [15], 2), ([10], 100, 0.1, [5], 2)
+    )
     makers: dict[str, Callable[[], World]] = {
         f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.cache, chosen.l1) for n in sizes
     }
@@ -308,9 +427,13 @@ def main() -> None:
         )
     if chosen.plot:
         plot(worlds, chosen.plot)
+    small_rows = min(rows, 5_000)
+    objectives = {f"{n} nodes": compare_objectives(n, small_rows, seeds, time_limit, chosen.cache) for n in small}
+    growth = measure_growth(chosen.people, time_limit) if chosen.people else {}
     # The top-level results are those of the largest network.
     first = [name for name in answer if name.endswith("nodes")][-1:] or list(answer)[:1]
-    print(json.dumps({**{k: v for name in first for k, v in answer[name].items()}, "worlds": answer}))
+    top = {k: v for name in first for k, v in answer[name].items()}
+    print(json.dumps({**top, "worlds": answer, "objectives": objectives, "growth": growth}))
 
 
 if __name__ == "__main__":

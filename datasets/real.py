@@ -111,22 +111,23 @@ def cooking(rows: int = 39_774, max_ingredients: int = 153) -> dict[str, pd.Data
     return {"recipe": found["recipe"][["id"]], "uses": found["uses"]}
 
 
-def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
-    """Return people who rated all 100 jokes (-10 to 10, in five equally wide levels) for models/jester.rcrf."""
+def jester(rows: int | None = 7_200, *, complete: bool = True) -> dict[str, pd.DataFrame]:
+    """Return people and their ratings of jokes (-10 to 10, in five equally wide levels) for models/jester.rcrf.
+
+    Args:
+        rows: Maximum number of people; None returns all.
+        complete: Whether to return only people who rated all 100 jokes.
+    """
     wide = read_table("jester", "rating_wide.csv.gz")
-    wide = wide[wide["n_rated"] == 100].head(rows)
+    wide = (wide[wide["n_rated"] == 100] if complete else wide).head(len(wide) if rows is None else rows)
     jokes = {f"j{k}": f"joke {k:03}" for k in range(1, 101)}
-    levels = np.clip(np.ceil((wide[list(jokes)].to_numpy() + 10.0) / 4.0), 1, 5).astype(int)
-    people = [f"p{k}" for k in wide["user"]]
+    ratings = wide[list(jokes)].to_numpy()
+    levels = np.clip(np.ceil((ratings + 10.0) / 4.0), 1, 5)
+    person, joke = np.nonzero(~np.isnan(ratings))
+    people, names = np.array([f"p{k}" for k in wide["user"]]), np.array(list(jokes.values()))
     return {
         "person": pd.DataFrame({"id": people}),
-        "likes": pd.DataFrame(
-            {
-                "p": np.repeat(people, len(jokes)),
-                "j": np.tile(list(jokes.values()), len(people)),
-                "value": levels.ravel(),
-            }
-        ),
+        "likes": pd.DataFrame({"p": people[person], "j": names[joke], "value": levels[person, joke].astype(int)}),
     }
 
 

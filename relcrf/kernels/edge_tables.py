@@ -98,6 +98,26 @@ def add_table_gradients(edges, states, state_start, residual, out):
             cell, other_cell, found = _find_next_pair(edges, edge, cell + 1, other_cell + 1)
 
 
+@kernel((EDGES, read_only(INDEX), read_only(FLAT), float64[:, :, ::1]))
+def add_marginal_products(edges, state_start, marginals, out):
+    """Add, for each edge, the products of the marginals of the two nodes in each pair of cells that it connects.
+
+    Args:
+        state_start: offset of each node's states in `marginals`, shape (n_nodes + 1,).
+        marginals: marginal probabilities of the states of all nodes, flat.
+        out: the products are added to it, shape (n_edges, n_first_states, n_second_states).
+    """
+    for edge in range(len(edges.a)):
+        cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
+        cell, other_cell, found = _find_next_pair(edges, edge, cell, other_cell)
+        while found:
+            a, b = state_start[edges.first.variable[cell]], state_start[edges.second.variable[other_cell]]
+            for x in range(out.shape[1]):
+                for y in range(out.shape[2]):
+                    out[edge, x, y] += marginals[a + x] * marginals[b + y]
+            cell, other_cell, found = _find_next_pair(edges, edge, cell + 1, other_cell + 1)
+
+
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
 def count_joint_states(edges, labels, out):
     """Count, for each edge, the joint labels of the pairs of cells that it connects.

@@ -32,6 +32,8 @@ class AbstractCandidateObjective(ABC):
 
     exact_gradient: ClassVar[bool] = True
     """Whether the gradient is exactly the derivative of the value; line searches require this."""
+    depends_on_zero_candidates: ClassVar[bool] = False
+    """Whether the value may change when candidates with weights of 0 are added, as for approximate inference."""
     base: ReducedGraph
     states: np.ndarray
     spaces: tuple[PairOrTripleSpace, ...]

@@ -205,6 +205,12 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         norm = self.norm(extended.point, extended.gradient)
         return replace(extended, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
 
+    def reevaluate(self, objective: Objective, state: AnyState) -> AnyState:
+        """Return the state with the value and the gradient of a new objective at the same point."""
+        value, gradient = self.penalised(objective)(state.point)
+        norm = self.norm(state.point, gradient)
+        return replace(state, value=value, gradient=gradient, gradient_norm=norm, evaluations=state.evaluations + 1)
+
 
 @dataclass(frozen=True)
 class AbstractQuasiNewton(AbstractGrowingMinimiser):

@@ -28,7 +28,7 @@ from relcrf.inference.forest import (
     ForestSweep,
     SharedTables,
 )
-from relcrf.inference.result import AbstractInference
+from relcrf.inference.result import AbstractInference, Marginals
 from relcrf.kernels import conditionals, pairs
 from relcrf.kernels.threads import freeze
 from relcrf.learning.lbfgs import Objective
@@ -84,7 +84,8 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return self.graph.state_counts(self.states)
 
     @cached_property
-    def _evidence_tables(self) -> np.ndarray | None:
+    def evidence_tables(self) -> np.ndarray | None:
+        """Return flat node tables that clamp the evidence, see `clamping_tables`; None without evidence."""
         return None if self.evidence is None else clamping_tables(self.graph, np.where(self.evidence, self.states, -1))
 
     @cached_property
@@ -92,7 +93,7 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return clamping_tables(self.graph, self.states)
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_partition, expected = self.expectation(weights, self._evidence_tables)
+        log_partition, expected = self.expectation(weights, self.evidence_tables)
         if (self.states >= 0).all():
             # The score is the dot product of the observed counts and the weights.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
@@ -245,11 +246,15 @@ class InferredLikelihood(AbstractJointLikelihood):
         return self.method(self._compact.scopes)
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
+        marginals = self.marginals(weights, added_potentials)
+        return marginals.log_partition, self._compact.counts(Potentials(marginals.nodes, marginals.factors))
+
+    def marginals(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Marginals:
+        """Return the result of inference; `added_potentials` is added to the log potentials of the nodes."""
         nodes, factors = self._compact.potentials(weights)
-        marginals = self._inference.marginals(
+        return self._inference.marginals(
             Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
         )
-        return marginals.log_partition, self._compact.counts(Potentials(marginals.nodes, marginals.factors))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.learning.candidate_objective import AbstractCandidateObjective
-from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.edge_objective import AbstractEdgeObjective
 from relcrf.structure.pair_index import PairIndex
 
 EDGES_PER_BATCH = 1 << 14
@@ -36,9 +36,9 @@ class CandidateScorer:
         pair_index: Numbering of the candidates; methods identify edges by these numbers.
         point: Weights of the model.
         l1: Positive penalty strength of each space.
-        score_by_counts: If True, replace the gradient by twice the difference between the expected counts of joint
-            states for independent ends and the observed counts. This is the gradient in a model without candidates,
-            which does not depend on the point.
+        score_by_counts: If True, replace the gradient by the difference between the expected counts of joint states for
+            independent ends and the observed counts, times `terms_per_edge` of the objective. This is the gradient in a
+            model without candidates, which does not depend on the point.
         is_out_of_time: Function that returns True if the time limit for tests is exceeded.
         smooth_gradient: Gradient of the smooth part of the objective at the point.
         active_weights: Mask of the active weights of the selected candidates.
@@ -56,9 +56,9 @@ class CandidateScorer:
     """For each call of `ratios`, the numbers (ascending) and the gradients of the edges that passed."""
 
     @property
-    def edge_model(self) -> EdgeLikelihood:
-        """Return the objective, which must be an `EdgeLikelihood`."""
-        assert isinstance(self.model, EdgeLikelihood)
+    def edge_model(self) -> AbstractEdgeObjective:
+        """Return the objective, which must be an `AbstractEdgeObjective`."""
+        assert isinstance(self.model, AbstractEdgeObjective)
         return self.model
 
     @cached_property
@@ -130,22 +130,22 @@ class CandidateScorer:
         counts = edge_joint_counts(self.edge_model, space, pairs)
         total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1.0)
         independent = counts.sum(axis=2, keepdims=True) * counts.sum(axis=1, keepdims=True) / total
-        out: np.ndarray = 2.0 * (independent - counts).reshape(len(pairs), -1) @ self.edge_model.spaces[space].patterns
-        return out
+        difference = self.edge_model.terms_per_edge * (independent - counts).reshape(len(pairs), -1)
+        return np.asarray(difference @ self.edge_model.spaces[space].patterns)
 
 
-def edge_joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> np.ndarray:
+def edge_joint_counts(model: AbstractEdgeObjective, space: int, pairs: np.ndarray) -> np.ndarray:
     """Return the counts of joint states of edges of one space, shape (n, n_first_states, n_second_states), float64."""
     shape = [len(side.truth) for side in model.spaces[space].sides]
     return model.edge_counts(space, pairs).reshape(-1, *shape).astype(np.float64)
 
 
-def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
+def null_gradient(model: AbstractEdgeObjective, space: int, seed: int) -> float:
     """Estimate the root mean square of the gradients of a space's edges under a null hypothesis, with no chosen edges.
 
     The null hypothesis is that the labels of the two ends are independent, with their observed frequencies p and q. The
-    counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`. The gradient is twice the
-    deviation of the counts from the expected counts.
+    counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`. The gradient is the deviation
+    of the counts from the expected counts, times the number of terms of the objective per edge.
     """
     edge_space = model.spaces[space]
     pair_index = PairIndex((edge_space,), seed)
@@ -157,7 +157,7 @@ def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
     first, second = (_covariance(counts.sum(axis=axis) / n[:, None]) for axis in (2, 1))
     patterns = edge_space.patterns.reshape(*counts.shape[1:], -1)
     squares = np.einsum("abw,cdw,eac,ebd->ew", patterns, patterns, first, second, optimize=True)
-    return float(np.sqrt((4.0 * n[:, None] * squares).mean()))
+    return float(model.terms_per_edge * np.sqrt((n[:, None] * squares).mean()))
 
 
 def _covariance(frequencies: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Self
 import numpy as np
 
 from relcrf.graph.candidates import CandidateSet, PairSpace
+from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.graph.weights import WeightLayout
 from relcrf.learning.candidate_objective import AbstractCandidateObjective
@@ -43,9 +44,11 @@ class PenaltyStrengths:
     """Penalty strengths of the base weights (of the model without candidates) and of the candidates of each space.
 
     Args:
-        base_l1, base_l2: L1 and L2 strength of each base weight, shape (n_base,) each.
+        base_l1: Strength of the norm of each group of base weights; a group may be a single weight.
+        base_l2: L2 strength of each base weight, shape (n_base,).
         learnable: Mask of the base weights that learning may change, bool, shape (n_base,).
         l1, l2: L1 and L2 strength for the candidates of each space.
+        base_sizes: Number of weights of each group of base weights; None if each weight is a group.
     """
 
     base_l1: np.ndarray
@@ -53,6 +56,7 @@ class PenaltyStrengths:
     learnable: np.ndarray
     l1: Sequence[float]
     l2: Sequence[float]
+    base_sizes: np.ndarray | None = None
 
     @classmethod
     def from_layout(
@@ -79,6 +83,26 @@ class PenaltyStrengths:
             [default if space.l1 is None else space.l1 for space, default in zip(spaces, l1, strict=True)],
             [l2 if space.l2 is None else space.l2 for space in spaces],
         )
+
+    def with_node_groups(self, graph: FactorGraph, strength: float) -> PenaltyStrengths:
+        """Return the strengths with a group penalty `strength * sqrt(size)` on the weights of nodes.
+
+        The weights of a template over one variable form one group per key, or a single group if the template has no
+        keys. Templates that declare an L1 penalty keep it, without groups.
+
+        Source: Chaabene & Huang (2018), equation (9), in which the weights of a node or of an edge form a group.
+        """
+        l1, sizes = [np.empty(0)], [np.empty(0, dtype=np.int64)]
+        for number, block in enumerate(graph.layout.blocks):
+            groups = [group for group in graph.groups if group.block == number]
+            if groups and all(len(g.scope) == 1 for g in groups) and block.l1 is None and not block.fixed:
+                n_keys = groups[0].features.n_blocks
+                sizes.append(np.full(n_keys, block.size // max(n_keys, 1)))
+                l1.append(strength * np.sqrt(sizes[-1]))
+            else:
+                sizes.append(np.ones(block.size, dtype=np.int64))
+                l1.append(self.base_l1[graph.layout.starts[number] : graph.layout.starts[number + 1]])
+        return replace(self, base_l1=np.concatenate(l1), base_sizes=np.concatenate(sizes))
 
 
 def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_iterations: int) -> MinimiserFactory:
@@ -304,8 +328,9 @@ class StructureSearch:
             return state
         chosen = state.chosen.concat(result.candidates)
         diagonal = np.concatenate((state.diagonal, self.model.candidate_curvature(result.candidates)))
-        optimiser, _ = self._build_problem(chosen, active_weights, diagonal)
-        return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
+        optimiser, objective = self._build_problem(chosen, active_weights, diagonal)
+        state = replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
+        return optimiser.reevaluate(objective, state) if self.model.depends_on_zero_candidates else state
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
         """Return the queue with candidates at hubs moved to the front; degrees count nonzero edges and added edges."""
@@ -335,8 +360,11 @@ class StructureSearch:
                 np.ones(len(active_weights), dtype=np.int64),
                 np.where(active_weights, np.repeat(l1, sizes), np.inf),
             )
+        base_sizes = (
+            np.ones(self.model.n_base, dtype=np.int64) if strengths.base_sizes is None else strengths.base_sizes
+        )
         groups = WeightGroups.from_sizes(
-            np.concatenate((np.ones(self.model.n_base, dtype=np.int64), sizes)),
+            np.concatenate((base_sizes, sizes)),
             np.concatenate((strengths.base_l1, strength)),
         )
         return self.make_minimiser(groups, root), add_l2_penalty(self.model.with_candidates(chosen), l2, learned)

@@ -64,6 +64,30 @@ def test_finds_edges_and_predicts_with_them(world, activation):
     assert api.predict(fit, grounding, hidden=hidden).score(subset=hidden).accuracy > 0.6
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"inference": "bp"}, {"validation_fraction": 0.1, "patience": 3}, {"score": "counts"}]
+)
+def test_likelihood_finds_edges(world, settings):
+    model, grounding = world
+    fit = api.fit(model, grounding, "grafting", objective="likelihood", **settings)
+    assert fit.learned.converged
+    assert TRUE <= edges(fit) <= TRUE | {BETWEEN}
+
+
+def test_default_penalty_of_the_likelihood_is_half_that_of_the_pseudo_likelihood(world):
+    pseudo, joint = (
+        api.fit(*world, "grafting", objective=objective, max_seconds=1e-9).learned.summary["l1_edge"]
+        for objective in ("pseudo", "likelihood")
+    )
+    assert pseudo == pytest.approx(2.0 * joint)
+
+
+def test_edges_that_inference_does_not_support_raise_error(world):
+    with pytest.raises(UsageError) as caught:  # the learned graph has a cycle
+        api.fit(*world, "grafting", objective="likelihood", inference="forest")
+    assert caught.value.diagnostics[0].code == "E381"
+
+
 def test_literals_are_edges_of_one_weight():
     model = relcrf.parse(LITERALS)
     fit = api.fit(model, model.ground(relcrf.Dataset(rows())), "grafting")
@@ -79,12 +103,21 @@ def test_larger_penalty_has_fewer_edges_and_model_l1_wins(world):
     assert not api.fit(own, own.ground(relcrf.Dataset(rows())), "grafting", l1=1.0).learned.summary["chosen"]
 
 
+@pytest.mark.parametrize("objective", ["pseudo", "likelihood"])
+def test_node_penalty_sets_the_weights_of_templates_to_zero(world, objective):
+    fit = api.fit(*world, "grafting", objective=objective, node_l1=1e6)
+    weights, layout = fit.learned.vectors["weights"], fit.learned.layout
+    assert fit.learned.converged and edges(fit) >= TRUE
+    assert not layout.matrix(weights, 0).any() and layout.matrix(weights, 1).any()
+
+
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
         ({"activation": "best-choice", "tests_per_round": 5, "iterations_per_round": 1}, [("unary", 2), ("edges", 3)]),
         ({"activation": "features", "reservoir_size": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
         ({"activation": "first-hit", "hub_fraction": 0.1, "tests_per_round": 4}, [("edges", 6)]),
+        ({"objective": "likelihood", "reservoir_size": 2, "iterations_per_round": 1}, [("edges", 3)]),
     ],
 )
 def test_interrupted_run_resumes_exactly(world, tmp_path, settings, stops):
@@ -175,6 +208,8 @@ template of_kind(r: Row, n: Node) over r.kind, value(r, n) per n
         (TEXT, {"validation_fraction": 1.0}, "E305"),
         (TEXT, {"tests_per_round": 0}, "E305"),
         (TEXT, {"inference": "dual"}, "E305"),
+        (TEXT, {"objective": "margin"}, "E305"),
+        (TEXT, {"objective": "likelihood", "inference": "gibbs"}, "E305"),
     ],
 )
 def test_unsupported_input_raises_error(text, settings, code):

@@ -116,6 +116,49 @@ def test_no_remaining_edge_passes_at_the_minimum(model):
     assert (scorer.ratios(others[scorer.is_unchosen(others)]) <= 1.0 + 1e-5).all()
 
 
+def test_node_groups_satisfy_the_optimality_conditions():
+    rng = np.random.default_rng(2)
+    states = np.stack(
+        [rng.choice(3, size=500, p=p) for p in ([1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1], [0.4, 0.3, 0.3])], 1
+    )
+    model, strength = likelihood(states), 15.0
+    penalties = strengths(model, l2=0.0).with_node_groups(model.base.graph, strength)
+    assert penalties.base_sizes.tolist() == [3, 3, 3]
+    search = StructureSearch(model, penalties, group_lasso_factory(penalties, 1e-6, 1000), None)
+    state = search.run(search.initial_state(np.zeros(9), CandidateSet.empty()))
+    assert state.status == "converged"
+    weights = state.point.reshape(3, 3)
+    probability = np.exp(weights) / np.exp(weights).sum(axis=1, keepdims=True)
+    gradient = 500 * probability - [np.bincount(column, minlength=3) for column in states.T]
+    norms, limit = np.linalg.norm(weights, axis=1), strength * np.sqrt(3)
+    assert (norms > 0).tolist() == [False, True, True]
+    assert np.linalg.norm(gradient[0]) <= limit
+    subgradient = gradient[1:] + limit * weights[1:] / norms[1:, None]
+    np.testing.assert_allclose(subgradient, 0.0, atol=1e-3)
+
+
+def test_node_groups_exclude_templates_with_their_own_penalty_and_templates_over_two_variables():
+    text = (
+        TEXT
+        + """
+template own(r: Row, n: Node) over value(r, n) per n l1 2
+template shared(r: Row, n: Node) over value(r, n)
+template both(r: Row, n: Node, m: Node) where n < m over value(r, n), value(r, m)
+"""
+    )
+    value = {"r": [0, 0, 1, 1], "n": ["a", "b", "a", "b"], "value": [0, 1, 2, 0]}
+    graph = relcrf.parse(text).ground(relcrf.Dataset({"row": {"id": [0, 1]}, "value": value})).graph
+    layout = graph.layout
+    penalties = PenaltyStrengths(layout.l1(0.0), layout.l2(0.1), layout.learnable_mask(), [], [])
+    grouped = penalties.with_node_groups(graph, 5.0)
+    by_block = {"prior": [3, 3], "own": [1] * 6, "shared": [3], "both": [1] * 9}
+    sizes = [size for block in layout.blocks for size in by_block[block.name]]
+    assert grouped.base_sizes.tolist() == sizes
+    strength = {"prior": 5.0, "own": 2.0, "shared": 5.0, "both": 0.0}
+    expected = [strength[block.name] * np.sqrt(size) for block in layout.blocks for size in by_block[block.name]]
+    np.testing.assert_allclose(grouped.base_l1, expected)
+
+
 def test_single_weights_find_the_l1_minimum(model):
     search, state = run_search(model, TopWeights(4), grouped=False, max_added=4)
     assert state.status == "converged"

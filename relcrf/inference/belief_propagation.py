@@ -215,18 +215,19 @@ class BeliefPropagation(AbstractInference):
         if trees is not None:
             net = net._replace(appearance=trees.appearance)
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
+        scaled = Potentials(potentials.nodes, logs)
         tolerance = self._stopping_residual(potentials)
-        linear = trees is None and self._fits_linear_range(potentials)
+        linear = self._fits_linear_range(scaled)
         in_lanes = linear and self.schedule == "flooding"  # the tables of pairs then have the layout of `PairLanes`
         with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
-        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, with_linear_values)
+        tables = self._message_tables(scaled, maximum, not linear, with_linear_values)
         state = self._initial_state(net, tables, start)
         if self.schedule == "flooding":
-            verdict = self._run_flooding(net, tables, state, potentials, tolerance)
+            verdict = self._run_flooding(net, tables, state, scaled, tolerance)
         else:
             verdict = self._iterate(self._make_step(net, tables, state, tolerance), tolerance)
         message = np.log(state.message) if linear else state.message
-        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, log=True, with_linear_values=False)
+        tables = self._message_tables(scaled, maximum, log=True, with_linear_values=False)
         state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
         schedules.compute_products(net, tables, state)
         return Propagation(trees, net, tables, state, verdict)
@@ -287,10 +288,12 @@ class BeliefPropagation(AbstractInference):
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
     def _initial_state(self, net: MessageNetwork, tables: MessageTables, start: np.ndarray | None) -> MessageState:
-        """Return the state with uniform messages, or with the messages `start`."""
+        """Return the state with uniform messages, or with the log messages `start`."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
-        message = np.full(int(net.message_start[-1]), 0.0 if tables.log else 1.0) if start is None else start.copy()
+        message = np.zeros(int(net.message_start[-1])) if start is None else start.copy()
+        if not tables.log:
+            np.exp(message, out=message)
         state = MessageState(message, np.empty(n_states), barred)
         schedules.compute_products(net, tables, state)
         return state
@@ -336,7 +339,15 @@ class BeliefPropagation(AbstractInference):
         lane_groups = (
             []
             if tables.log
-            else [(lanes, lanes.tables(scopes, potentials), lanes.uniform_messages()) for lanes in self._lanes]
+            else [
+                (
+                    lanes,
+                    lanes.tables(scopes, potentials),
+                    lanes.to_lanes(state.message, net.message_start[scopes.start]),
+                    (tables.maximum, tables.damping, lanes.appearance(net.appearance)),
+                )
+                for lanes in self._lanes
+            ]
         )
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
         is_impossible, padding = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
@@ -351,10 +362,8 @@ class BeliefPropagation(AbstractInference):
             for _ in range(rounds):
                 next_product[:], next_n_impossible[:] = nodes, is_impossible
                 max_ratio = 1.0
-                for lanes, values, message in lane_groups:
-                    max_ratio = max(
-                        max_ratio, lanes.flood(values, message, product, next_product, tables.maximum, tables.damping)
-                    )
+                for lanes, values, message, settings in lane_groups:
+                    max_ratio = max(max_ratio, lanes.flood(values, message, product, next_product, settings))
                 change = float(np.log(max_ratio))
                 if len(others):
                     current = MessageState(state.message, product, n_impossible)
@@ -371,7 +380,7 @@ class BeliefPropagation(AbstractInference):
             return change
 
         verdict = self._iterate(flood, tolerance)
-        for lanes, _, message in lane_groups:
+        for lanes, _, message, _ in lane_groups:
             begin = net.message_start[scopes.start[lanes.factors], None]
             state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(message)
         return verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -65,7 +65,9 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
-        return InferredLikelihood(graph, problem.states[graph.variables], self.method)
+        # The derivative of the bound with respect to the weights equals the gradient only if the probabilities are constant.
+        fixed = replace(self, settings=(*self.settings, ("appearance_steps", 0)))
+        return InferredLikelihood(graph, problem.states[graph.variables], fixed.method)
 
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -50,8 +50,10 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
     def method(self, scopes: Scopes, observe: Observer = ignore_progress) -> AbstractInference:
         setting_names = text_setting_names(METHODS[self.inference])
+        # The gradient of tree-reweighted likelihood is exact only if the appearance probabilities are constant.
+        settings = {"appearance_steps": 0, **dict(self.settings)}
         method = create_inference(
-            self.inference, scopes, {n: value for n, value in self.settings if n in setting_names}, observe
+            self.inference, scopes, {n: value for n, value in settings.items() if n in setting_names}, observe
         )
         return _CheckedInference(scopes, method, self)
 
@@ -65,9 +67,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
-        # The derivative of the bound with respect to the weights equals the gradient only if the probabilities are constant.
-        fixed = replace(self, settings=(*self.settings, ("appearance_steps", 0)))
-        return InferredLikelihood(graph, problem.states[graph.variables], fixed.method)
+        return InferredLikelihood(graph, problem.states[graph.variables], self.method)
 
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress

@@ -68,20 +68,19 @@ def grid(side: int, k: int, seed: int = 0) -> tuple[Scopes, Potentials]:
     return scopes, Potentials(rng.normal(size=at.size * k), rng.normal(size=len(edges) * k * k))
 
 
-def pgmax(side: int, scopes: Scopes, potentials: Potentials, iterations: int):
+def pgmax(scopes: Scopes, potentials: Potentials, iterations: int):
     """Return PGMax's compiled loop, and a function that returns its marginals."""
     import jax
     from pgmax import fgraph, fgroup, infer, vgroup
 
     k = int(scopes.cardinality[0])
-    variables = vgroup.NDVarArray(num_states=k, shape=(side, side))
-    names = [variables[divmod(v, side)] for v in range(side * side)]
-    pairs = [[names[i], names[j]] for i, j in scopes.node.reshape(-1, 2)]
+    variables = vgroup.NDVarArray(num_states=k, shape=(scopes.n_nodes,))
+    pairs = [[variables[i], variables[j]] for i, j in scopes.node.reshape(-1, 2).tolist()]
     graph = fgraph.FactorGraph(variable_groups=variables)
     tables = potentials.factors.reshape(-1, k, k)
     graph.add_factors(fgroup.PairwiseFactorGroup(variables_for_factors=pairs, log_potential_matrix=tables))
     method = infer.build_inferer(graph.bp_state, backend="bp")
-    arrays = method.init(evidence_updates={variables: potentials.nodes.reshape(side, side, k)})
+    arrays = method.init(evidence_updates={variables: potentials.nodes.reshape(-1, k)})
     loop = jax.jit(lambda start: method.run(start, num_iters=iterations, damping=0.0, temperature=1.0))
 
     def marginals() -> np.ndarray:
@@ -144,7 +143,7 @@ def flooding(result: dict, sides: dict[int, int], iterations: int, repeats: int)
         method = BeliefPropagation(scopes, max_iterations=iterations, tolerance=0.0)
         works = [lambda method=method, potentials=potentials: method.marginals(potentials)]
         if has_pgmax:
-            loop, marginals = pgmax(side, scopes, potentials, iterations)
+            loop, marginals = pgmax(scopes, potentials, iterations)
             works.append(loop)
         messages = iterations * len(scopes.node)
         seconds = medians(repeats, *works)

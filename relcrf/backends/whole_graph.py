@@ -50,8 +50,10 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
     def method(self, scopes: Scopes, observe: Observer = ignore_progress) -> AbstractInference:
         setting_names = text_setting_names(METHODS[self.inference])
+        # The gradient of tree-reweighted likelihood is exact only if the appearance probabilities are constant.
+        settings = {"appearance_steps": 0, **dict(self.settings)}
         method = create_inference(
-            self.inference, scopes, {n: value for n, value in self.settings if n in setting_names}, observe
+            self.inference, scopes, {n: value for n, value in settings.items() if n in setting_names}, observe
         )
         return _CheckedInference(scopes, method, self)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -18,7 +19,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
-from relcrf.inference.spanning_trees import SpanningTrees
+from relcrf.inference.spanning_trees import SpanningTrees, pair_information
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 
@@ -33,7 +34,29 @@ MAX_ROUNDS_PER_STEP = 10
 MAX_DECODING_SWEEPS = 100
 """Maximum number of sweeps over the nodes that improve a decoded joint state one node at a time."""
 
+MAX_STEP, MIN_STEP = 0.5, 1e-3
+"""Largest and smallest weight of a new forest in a step of the optimisation of appearance probabilities."""
+SUFFICIENT_DECREASE = 0.1
+"""Minimum ratio of the decrease of the bound in a step to the decrease that its derivative predicts (Armijo's rule)."""
+
 Step = Callable[[int], float]
+
+
+class Propagation(NamedTuple):
+    """The result of propagation.
+
+    Args:
+        trees: Distribution over spanning forests; None for ordinary propagation.
+        network: The network with the appearance probabilities of `trees`.
+        tables: Log potentials; those of pairs are divided by the appearance probabilities.
+        state: Log messages.
+    """
+
+    trees: SpanningTrees | None
+    network: MessageNetwork
+    tables: MessageTables
+    state: MessageState
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,9 @@ class BeliefPropagation(AbstractInference):
             on pairwise graphs; the appearance probability of a pair is the fraction of random spanning forests that contain the
             pair. The log partition function and `MapStates.bound` are then upper bounds, even if the messages have not
             converged.
+        appearance_steps: Maximum number of steps that optimise the appearance probabilities of tree-reweighted propagation
+            for marginals: each step mixes in the maximum spanning forest for the mutual information of the pairs, so that
+            the upper bound of the log partition function decreases. 0 keeps the probabilities of the random forests.
         seed: Seed of the spanning forests.
         observe: Callback that receives the current verdict after some rounds.
 
@@ -72,6 +98,7 @@ class BeliefPropagation(AbstractInference):
     tolerance: float = 1e-6
     max_iterations: int = 1000
     appearance: str | None = None
+    appearance_steps: int = 0
     seed: int = 0
     observe: Observer = ignore_progress
 
@@ -82,26 +109,33 @@ class BeliefPropagation(AbstractInference):
             raise ValueError(f"damping {self.damping} is not in [0, 1)")
         if self.appearance not in (None, "trees"):
             raise ValueError(f"unknown appearance {self.appearance!r}; use 'trees' or None")
+        if self.appearance_steps < 0:
+            raise ValueError(f"appearance_steps {self.appearance_steps} is negative")
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        tables, state, verdict = self._propagate(potentials, maximum=False)
+        found = self._propagate(potentials, self._trees, maximum=False)
+        bound = None
+        if found.trees is not None and self._is_possible(found):
+            found, bound = self._optimise_appearance(potentials, found)
         nodes, factors = np.empty(int(self.scopes.state_start[-1])), np.empty(int(self.scopes.table_start[-1]))
         count = np.empty(self.scopes.n_nodes)
-        value = float(beliefs.compute_beliefs(self._network, tables, state, self._scratch, count, nodes, factors))
-        if verdict.status == "diverged" or np.isnan(nodes).any():
+        value = float(
+            beliefs.compute_beliefs(found.network, found.tables, found.state, self._scratch, count, nodes, factors)
+        )
+        if found.verdict.status == "diverged" or np.isnan(nodes).any():
             value = -np.inf
-        elif self._trees is not None:
-            value = self._trees.mean_log_partition(self._reparametrise(potentials, state))
-        return Marginals(value, nodes, factors, verdict)
+        elif bound is not None:
+            value = bound
+        return Marginals(value, nodes, factors, found.verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        tables, state, verdict = self._propagate(potentials, maximum=True)
+        trees, network, tables, state, verdict = self._propagate(potentials, self._trees, maximum=True)
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         queue, queued = np.empty(len(states), dtype=np.int64), np.zeros(len(states), dtype=np.bool_)
-        beliefs.decode(self._network, tables, state, self._scratch, MAX_DECODING_SWEEPS, queue, queued, states)
+        beliefs.decode(network, tables, state, self._scratch, MAX_DECODING_SWEEPS, queue, queued, states)
         score, bound = self.scopes.score(potentials, states), np.inf
-        if self._trees is not None and verdict.status != "diverged":
-            bound = self._trees.mean_best_score(self._reparametrise(potentials, state))
+        if trees is not None and verdict.status != "diverged":
+            bound = trees.mean_best_score(self._reparametrise(potentials, network, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
         # Decoding may fail to find a possible state although one exists.
@@ -115,9 +149,9 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _network(self) -> MessageNetwork:
+        """The network of ordinary propagation, with appearance probabilities of 1."""
         sizes = self.scopes.cardinality[self.scopes.node]
-        appearance = np.ones(self.scopes.n_factors) if self._trees is None else self._trees.appearance
-        return MessageNetwork(self.scopes.kernel_factors, offsets(sizes), appearance)
+        return MessageNetwork(self.scopes.kernel_factors, offsets(sizes), np.ones(self.scopes.n_factors))
 
     @cached_property
     def _scratch(self) -> tuple[np.ndarray, ...]:
@@ -135,26 +169,68 @@ class BeliefPropagation(AbstractInference):
     def _lanes(self) -> list[PairLanes]:
         return PairLanes.from_scopes(self.scopes)
 
-    def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
-        """Propagate messages until the stopping criterion holds; return log tables, the state in logs, and the verdict."""
+    def _optimise_appearance(self, potentials: Potentials, found: Propagation) -> tuple[Propagation, float]:
+        """Minimise the upper bound over the appearance probabilities by the Frank-Wolfe method, with a line search.
+
+        Source: Wainwright, Jaakkola & Willsky (2005), section V.B. Each propagation starts from the messages of the last
+        one.
+
+        Args:
+            found: Result of propagation with the initial appearance probabilities.
+
+        Returns:
+            The result of propagation with the best appearance probabilities, and its bound.
+        """
+        reparametrised = self._reparametrise(potentials, found.network, found.state)
+        trees = found.trees
+        assert trees is not None
+        bound, step = trees.mean_log_partition(reparametrised), MAX_STEP
+        for _ in range(self.appearance_steps if self.scopes.n_factors else 0):
+            forest, gap = trees.descent_direction(pair_information(trees.scopes, reparametrised))
+            step = min(2.0 * step, MAX_STEP)
+            while gap > self.tolerance and step >= MIN_STEP and found.verdict.status != "interrupted":
+                mixed = self._propagate(potentials, trees.mix(forest, step), maximum=False, start=found.state.message)
+                if self._is_possible(mixed):
+                    assert mixed.trees is not None
+                    new = self._reparametrise(potentials, mixed.network, mixed.state)
+                    new_bound = mixed.trees.mean_log_partition(new)
+                    if new_bound <= bound - SUFFICIENT_DECREASE * step * gap:
+                        found, trees, reparametrised, bound = mixed, mixed.trees, new, new_bound
+                        break
+                step *= 0.5
+            else:
+                break
+        return found, bound
+
+    def _propagate(
+        self, potentials: Potentials, trees: SpanningTrees | None, maximum: bool, start: np.ndarray | None = None
+    ) -> Propagation:
+        """Propagate messages until the stopping criterion holds.
+
+        Args:
+            start: Log messages of an earlier tree-reweighted propagation from which this one starts; by default, messages are
+                uniform.
+        """
         net, logs = self._network, potentials.factors
-        if self._trees is not None:
+        if trees is not None:
+            net = net._replace(appearance=trees.appearance)
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
+        scaled = Potentials(potentials.nodes, logs)
         tolerance = self._stopping_residual(potentials)
-        linear = self._trees is None and self._fits_linear_range(potentials)
+        linear = self._fits_linear_range(scaled)
         in_lanes = linear and self.schedule == "flooding"  # the tables of pairs then have the layout of `PairLanes`
         with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
-        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, with_linear_values)
-        state = self._uniform_messages(tables)
+        tables = self._message_tables(scaled, maximum, not linear, with_linear_values)
+        state = self._initial_state(net, tables, start)
         if self.schedule == "flooding":
-            verdict = self._run_flooding(tables, state, potentials, tolerance)
+            verdict = self._run_flooding(net, tables, state, scaled, tolerance)
         else:
-            verdict = self._iterate(self._make_step(tables, state, tolerance), tolerance)
+            verdict = self._iterate(self._make_step(net, tables, state, tolerance), tolerance)
         message = np.log(state.message) if linear else state.message
-        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, log=True, with_linear_values=False)
+        tables = self._message_tables(scaled, maximum, log=True, with_linear_values=False)
         state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
         schedules.compute_products(net, tables, state)
-        return tables, state, verdict
+        return Propagation(trees, net, tables, state, verdict)
 
     def _iterate(self, step: Step, tolerance: float) -> Verdict:
         n_cells = max(int(self.scopes.table_start[-1]), 1)
@@ -211,17 +287,18 @@ class BeliefPropagation(AbstractInference):
         top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
-    def _uniform_messages(self, tables: MessageTables) -> MessageState:
-        """Return the initial state, with uniform messages."""
+    def _initial_state(self, net: MessageNetwork, tables: MessageTables, start: np.ndarray | None) -> MessageState:
+        """Return the state with uniform messages, or with the log messages `start`."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
-        message = np.full(int(self._network.message_start[-1]), 0.0 if tables.log else 1.0)
+        message = np.zeros(int(net.message_start[-1])) if start is None else start.copy()
+        if not tables.log:
+            np.exp(message, out=message)
         state = MessageState(message, np.empty(n_states), barred)
-        schedules.compute_products(self._network, tables, state)
+        schedules.compute_products(net, tables, state)
         return state
 
-    def _make_step(self, tables: MessageTables, state: MessageState, tolerance: float) -> Step:
-        net = self._network
+    def _make_step(self, net: MessageNetwork, tables: MessageTables, state: MessageState, tolerance: float) -> Step:
         if self.schedule == "sequential":
             n_sweeps = 0
 
@@ -250,20 +327,34 @@ class BeliefPropagation(AbstractInference):
         return commit
 
     def _run_flooding(
-        self, tables: MessageTables, state: MessageState, potentials: Potentials, tolerance: float
+        self,
+        net: MessageNetwork,
+        tables: MessageTables,
+        state: MessageState,
+        potentials: Potentials,
+        tolerance: float,
     ) -> Verdict:
         """Run the flooding schedule; linear messages of pairs are updated in vectorised lanes, others factor by factor."""
-        net, scopes = self._network, self.scopes
+        scopes = self.scopes
         lane_groups = (
             []
             if tables.log
-            else [(lanes, lanes.tables(scopes, potentials), lanes.uniform_messages()) for lanes in self._lanes]
+            else [
+                (
+                    lanes,
+                    lanes.tables(scopes, potentials),
+                    lanes.to_lanes(state.message, net.message_start[scopes.start]),
+                    (tables.maximum, tables.damping, lanes.appearance(net.appearance)),
+                )
+                for lanes in self._lanes
+            ]
         )
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
         is_impossible, padding = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
         nodes = np.concatenate((np.where(is_impossible, 0.0, tables.nodes), padding))
-        product, next_product = nodes.copy(), np.empty_like(nodes)
-        n_impossible, next_n_impossible = is_impossible.astype(np.int64), np.empty(len(is_impossible), dtype=np.int64)
+        product, next_product = np.concatenate((state.product, padding)), np.empty_like(nodes)
+        n_impossible = state.n_impossible.copy() if tables.log else np.zeros(len(is_impossible), dtype=np.int64)
+        next_n_impossible = np.empty_like(n_impossible)
 
         def flood(rounds: int) -> float:
             nonlocal product, next_product, n_impossible, next_n_impossible
@@ -271,10 +362,8 @@ class BeliefPropagation(AbstractInference):
             for _ in range(rounds):
                 next_product[:], next_n_impossible[:] = nodes, is_impossible
                 max_ratio = 1.0
-                for lanes, values, message in lane_groups:
-                    max_ratio = max(
-                        max_ratio, lanes.flood(values, message, product, next_product, tables.maximum, tables.damping)
-                    )
+                for lanes, values, message, settings in lane_groups:
+                    max_ratio = max(max_ratio, lanes.flood(values, message, product, next_product, settings))
                 change = float(np.log(max_ratio))
                 if len(others):
                     current = MessageState(state.message, product, n_impossible)
@@ -291,18 +380,23 @@ class BeliefPropagation(AbstractInference):
             return change
 
         verdict = self._iterate(flood, tolerance)
-        for lanes, _, message in lane_groups:
+        for lanes, _, message, _ in lane_groups:
             begin = net.message_start[scopes.start[lanes.factors], None]
             state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(message)
         return verdict
 
-    def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
+    def _is_possible(self, found: Propagation) -> bool:
+        """Return True if propagation has not diverged and every node has a possible state."""
+        if found.verdict.status == "diverged":
+            return False
+        return not np.minimum.reduceat(found.state.n_impossible, self.scopes.state_start[:-1]).any()
+
+    def _reparametrise(self, potentials: Potentials, net: MessageNetwork, state: MessageState) -> Potentials:
         """Return potentials with which the mean score over the spanning forests equals the score of the graph.
 
         Every forest contains all nodes; the log potential of a pair is divided by the pair's appearance probability.
         """
-        net, scopes = self._network, self.scopes
-        assert self._trees is not None
+        scopes = self.scopes
         full, expanded = scopes.expand_agreements(potentials)
         nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
         message = np.where(state.message == -np.inf, 0.0, state.message)
@@ -334,4 +428,5 @@ class TreeReweighted(BeliefPropagation):
     """Damped tree-reweighted propagation on pairwise graphs, with upper bounds of the log partition and of the best score."""
 
     appearance: str | None = "trees"
+    appearance_steps: int = 5
     damping: float = 0.3

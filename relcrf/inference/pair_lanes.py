@@ -70,9 +70,25 @@ class PairLanes:
             out[block : block + step] = rows.reshape(-1, LANES, n_cells).transpose(0, 2, 1)
         return out
 
-    def uniform_messages(self) -> np.ndarray:
-        """Return uniform messages."""
-        return np.ones((len(self.state_starts), self.first + self.second, LANES))
+    def to_lanes(self, messages: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Return linear messages in lanes; the inverse is `messages_by_pair`.
+
+        Args:
+            messages: Flat linear messages of all factors.
+            start: Offset of the messages of each factor.
+        """
+        rows = np.ones((len(self.state_starts) * LANES, self.first + self.second))
+        cells = start[self.factors, None] + np.arange(self.first + self.second)
+        rows[: len(self.factors)] = messages[cells]
+        return _to_lanes(rows)
+
+    def appearance(self, appearance: np.ndarray) -> np.ndarray:
+        """Return the appearance probabilities in lanes, shape (n_blocks, LANES); shape (0, LANES) if all are 1."""
+        if (appearance == 1.0).all():
+            return np.empty((0, LANES))
+        out = np.ones(len(self.state_starts) * LANES)
+        out[: len(self.factors)] = appearance[self.factors]
+        return out.reshape(-1, LANES)
 
     def flood(
         self,
@@ -80,17 +96,15 @@ class PairLanes:
         message: np.ndarray,
         product: np.ndarray,
         next_product: np.ndarray,
-        maximum: bool,
-        damping: float,
+        settings: tuple[bool, float, np.ndarray],
     ) -> float:
-        """Run one round; see `kernels.pair_flooding.flood`."""
+        """Run one round; see `kernels.pair_flooding.flood`. `settings` are its `maximum`, `damping` and `appearance`."""
         return float(
             pair_flooding.flood(
                 self.first,
                 self.second,
                 self.is_agreement,
-                maximum,
-                damping,
+                *settings,
                 tables,
                 self.state_starts,
                 message,

@@ -100,6 +100,12 @@ SCRATCH = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
 
 
 @inline_kernel
+def _reweight(message, appearance):
+    """Return an entry of a linear message to the power of the appearance probability."""
+    return message if appearance == 1.0 else np.exp(appearance * np.log(message))
+
+
+@inline_kernel
 def compute_product(net, tables, state, v):
     """Recompute the product of the potential and incoming messages of node v."""
     first = net.factors.state_start[v]
@@ -109,8 +115,9 @@ def compute_product(net, tables, state, v):
             state.product[x] = tables.nodes[x]
         for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
             m = net.message_start[net.factors.touch[i]]
+            appearance = net.appearance[net.factors.factor[net.factors.touch[i]]]
             for x in range(k):
-                state.product[first + x] *= state.message[m + x]
+                state.product[first + x] *= _reweight(state.message[m + x], appearance)
         return
     for x in range(first, first + k):
         impossible = tables.nodes[x] == -np.inf
@@ -431,7 +438,7 @@ def absorb_message(net, tables, slot, product, n_impossible, message):
     appearance = net.appearance[net.factors.factor[slot]]
     for x in range(net.factors.cardinality[v]):
         if not tables.log:
-            product[first + x] *= message[m + x]
+            product[first + x] *= _reweight(message[m + x], appearance)
         elif message[m + x] == -np.inf:
             n_impossible[first + x] += 1
         else:

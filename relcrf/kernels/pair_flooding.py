@@ -12,6 +12,7 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.vector_math import exp, log
 
 CUBE = float64[:, :, ::1]
 
@@ -62,16 +63,32 @@ def _agreement_messages(k, maximum, table, cavity, new, total):
 
 
 @kernel(
-    (int64, int64, boolean, boolean, float64, CUBE, int64[:, :, ::1], CUBE, float64[::1], float64[::1]),
+    (
+        int64,
+        int64,
+        boolean,
+        boolean,
+        float64,
+        float64[:, ::1],
+        CUBE,
+        int64[:, :, ::1],
+        CUBE,
+        float64[::1],
+        float64[::1],
+    ),
     fastmath={"contract"},
 )
-def flood(first, second, agreement, maximum, damping, tables, ends, message, product, next_product):
+def flood(first, second, agreement, maximum, damping, appearance, tables, ends, message, product, next_product):
     """Update all messages of the pairs of one shape from `product`, and multiply the new messages into `next_product`.
+
+    In tree-reweighted propagation, `next_product` is multiplied by the messages to the power of the appearance
+    probabilities.
 
     Args:
         first, second: cardinalities of the first and the second node of every pair.
         agreement: whether the factors of all pairs are agreements.
         damping: weight of the old log message in the new log message.
+        appearance: appearance probability of each pair, shape (n_blocks, LANES); shape (0, LANES) if all are 1.
         tables: shape (n_blocks, first * second, LANES), with largest entry 1. Agreements have 2 rows: equal, differing.
         ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
         message: messages to the first and to the second node, shape (n_blocks, first + second, LANES); overwritten.
@@ -116,12 +133,15 @@ def flood(first, second, agreement, maximum, damping, tables, ends, message, pro
                     value[i] *= top[i]
                 if damping > 0.0:
                     for i in range(LANES):
-                        value[i] = np.exp(damping * np.log(old[i]) + (1.0 - damping) * np.log(value[i]))
+                        value[i] = exp(damping * log(old[i]) + (1.0 - damping) * log(value[i]))
                 for i in range(LANES):
                     ratio = value[i] * inverted[i]
                     max_ratio[i] = ratio if ratio > max_ratio[i] else max_ratio[i]
                     min_ratio[i] = ratio if ratio < min_ratio[i] else min_ratio[i]
                     old[i] = value[i]
+                if len(appearance):
+                    for i in range(LANES):
+                        value[i] = exp(appearance[block, i] * log(value[i]))
                 for i in range(LANES):
-                    next_product[start[i] + (row - lo)] *= old[i]
+                    next_product[start[i] + (row - lo)] *= value[i]
     return max(max_ratio.max(), 1.0 / min_ratio.min())

@@ -15,6 +15,7 @@ NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "optimisers", "
 KEYS = {
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
+    "collective_peers": "100 ratio_numpy_learn_infer ratio_pgmax_infer",
     "diagnostics": "mutations one_diagnostic_share right_line_share tracebacks",
     "edge_grafting": "edges first-hit features time_share_best_choice",
     "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "

@@ -8,6 +8,8 @@ import pytest
 from graphs import dense_features, joint_score, random_graph
 from objectives import finite_differences, problem
 
+from relcrf.backends.base import Problem
+from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Ones
@@ -210,6 +212,24 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     np.testing.assert_allclose(
         bethe(weights / 4)[1], finite_differences(bethe, weights / 4, 1e-4), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("latent", [0.0, 0.4])
+def test_reweighted_likelihood(seed, latent):
+    """Learning by tree-reweighted propagation: the gradient is exact, and without latent states the value is a bound."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, max_arity=2)
+    states = rng.integers(3, size=len(graph.cardinality)) % graph.cardinality
+    states = np.where(rng.random(len(states)) < latent, -1, states).astype(np.int32)
+    task = Problem(graph, np.full(len(states), Role.FREE, dtype=np.int8), states)
+    weights = 0.5 * rng.normal(size=graph.layout.size)
+    settings = (("tolerance", 1e-12), ("max_iterations", 5000))
+    objective, exact = (WholeGraphSpec("dense", name, settings).likelihood(task) for name in ("trw", "enumeration"))
+    value, gradient = objective(weights)
+    np.testing.assert_allclose(gradient, finite_differences(objective, weights, 1e-4), rtol=1e-4, atol=1e-5)
+    if not latent:
+        assert value >= exact(weights)[0] - 1e-9
 
 
 def test_agreement_edges_have_one_value():

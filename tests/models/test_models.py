@@ -142,8 +142,9 @@ def entities(rng):
         if rng.random() < 0.5:
             slip = int(rng.integers(4, len(text)))
             text = text[:slip] + "x" + text[slip + 1 :]
-        rows.append((f"r{k:02}", text, f"author {k % 5}" if rng.random() < 0.8 else "a. u. thor"))
-    record = pd.DataFrame(rows, columns=["id", "title", "author"])
+        author = f"author {k % 5}" if rng.random() < 0.8 else "a. u. thor"
+        rows.append((f"r{k:02}", text, author, f"venue {rng.integers(3)}"))
+    record = pd.DataFrame(rows, columns=["id", "title", "author", "venue"])
     same = [(a, b) for a in range(40) for b in range(a + 1, 40) if a % 5 == b % 5]
     return {"record": record, "same": pd.DataFrame([(f"r{a:02}", f"r{b:02}") for a, b in same], columns=["a", "b"])}
 

@@ -4,7 +4,7 @@
 
 The model is models/entities.rcrf. Each of the five published folds of citations is held out in turn; the test pairs are those
 whose first citation is in the fold. `local` predicts each pair by the similarities of its records. The other two systems are
-backend `dense` with transitivity, trained with `objective=piecewise` and, for the first 250 citations only, with
+backend `dense` with transitivity, trained with `objective=piecewise` and, for two folds of the first 400 citations, with
 `objective=pseudo`. The intervals are computed from 400 bootstrap resamples of blocks, the connected components of pairs.
 """
 
@@ -35,6 +35,9 @@ SYSTEMS = {
     PIECEWISE: make_backend("dense", objective="piecewise"),
     PSEUDO: make_backend("dense", objective="pseudo"),
 }
+PSEUDO_FOLDS = ("1", "2")
+"""The folds on which `PSEUDO` runs, because its inference is slow: it does not converge."""
+
 MEASURES = (("accuracy", "accuracy", 1.0), ("log_likelihood", "log_loss", -1.0))
 """Name of each reported measure, name of the measure of single labels, and sign."""
 
@@ -78,7 +81,7 @@ def run(n_citations: int, names: Sequence[str]) -> dict[str, Any]:
     print("each followed by the difference of piecewise from local", flush=True)
     for fold in make_folds(grounding, "fold"):
         items, row = {}, {}
-        for name in names:
+        for name in names if fold.name in PSEUDO_FOLDS else (LOCAL, PIECEWISE):
             predicted, fit = predict_fold(problem, fold, SYSTEMS[name])
             measured = predicted.block_labels(same).item_measures
             items[name] = {measure: sign * measured[source] for measure, source, sign in MEASURES}
@@ -91,17 +94,19 @@ def run(n_citations: int, names: Sequence[str]) -> dict[str, Any]:
         rows[fold.name] = score(items, block) | row
         every.append((items, block))
         print_row(fold.name, rows[fold.name])
-    pooled = {n: {m: np.concatenate([items[n][m] for items, _ in every]) for m, _, _ in MEASURES} for n in names}
+    pooled = {
+        n: {m: np.concatenate([items[n][m] for items, _ in every]) for m, _, _ in MEASURES} for n in (LOCAL, PIECEWISE)
+    }
     rows["all"] = score(pooled, np.concatenate([block for _, block in every]))
     print_row("all", rows["all"])
     return rows
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="only the first 250 citations")
+    parser = BenchmarkParser(__doc__, quick="only the first 400 citations")
     options = parser.parse_args()
-    small = run(sized(options, 250, 250, 100), tuple(SYSTEMS))
-    print(json.dumps({"citations_250": small, "citations": None if options.quick else run(1295, (LOCAL, PIECEWISE))}))
+    small = run(sized(options, 400, 400, 100), tuple(SYSTEMS))
+    print(json.dumps({"citations_400": small, "citations": None if options.quick else run(1295, (LOCAL, PIECEWISE))}))
 
 
 if __name__ == "__main__":

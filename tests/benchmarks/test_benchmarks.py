@@ -17,7 +17,7 @@ KEYS = {
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
     "diagnostics": "mutations one_diagnostic_share right_line_share tracebacks",
     "edge_grafting": "edges first-hit features time_share_best_choice",
-    "entities": "citations_250 citations",
+    "entities": "citations_400 citations",
     "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "
     "ratio_max_over_sum",
     "gated": "pareto_gated pareto_static pareto_l1 ungated bayes",

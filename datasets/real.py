@@ -153,26 +153,12 @@ def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
 def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
     """Return citations of Cora for models/entities.rcrf; the published folds are in the column `fold`."""
     citation = read_table("cora_er", "citation.csv").head(rows)
-    title = (
-        read_table("cora_er", "title.csv")
-        .set_index("citation")["title"]
-        .str.removeprefix("title_")
-        .str.replace("_", " ")
-    )
-    author = (
-        read_table("cora_er", "author.csv")
-        .set_index("citation")["author"]
-        .str.removeprefix("author_")
-        .str.replace("_", " ")
-    )
-    record = pd.DataFrame(
-        {
-            "id": citation["citation"],
-            "title": citation["citation"].map(title).str.strip(),
-            "author": citation["citation"].map(author).str.strip(),
-            "fold": citation["fold"],
-        }
-    )
+    texts = {}
+    for column in ("title", "author", "venue"):
+        text = read_table("cora_er", f"{column}.csv").set_index("citation")[column]
+        text = text.str.removeprefix(f"{column}_").str.replace("_", " ").str.strip()
+        texts[column] = citation["citation"].map(text)
+    record = pd.DataFrame({"id": citation["citation"], **texts, "fold": citation["fold"]})
     same = read_table("cora_er", "samebib.csv")
     known = set(record["id"])
     same = same[same["a"].isin(known) & same["b"].isin(known) & (same["a"] < same["b"])]

@@ -15,43 +15,61 @@ from relcrf.backends.base import (
     Monitor,
     Problem,
 )
+from relcrf.backends.piecewise import PiecewiseTraining
 from relcrf.backends.pseudo import PseudoBackend, PseudoLikelihoodSpec
 from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
 
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """A model with all factors, trained by pseudo-likelihood, or by maximum likelihood with any inference method.
+    """A model with all factors, trained by likelihood with any inference method, pseudo-likelihood, or in pieces.
 
     With loopy belief propagation, the likelihood is the Bethe likelihood of relational Markov networks (Taskar, Abbeel
     & Koller 2002).
 
     Args:
-        seed: Seed of the initial weights if the model has latent attributes.
-        objective: `likelihood` or `pseudo`.
+        seed: Seed of the initial weights if the model has latent attributes, and of the assignment of labels to folds.
+        objective: `likelihood`, `pseudo` or `piecewise`. `piecewise` learns the weights of unary factors like backend
+            `local`, then the weights of the other factors, each factor as a separate model. Two scales, one of the
+            unary weights and one of the others, maximise the log-likelihood of held-out labels; the model of `local`
+            is one of the choices. Use it for rules such as transitivity.
+        folds: For `piecewise`: number of folds of the labels for the choice of the scales. A fold contains whole
+            connected components unless one component contains more than half of the labels.
         inference: Name of a method that computes the log partition; see docs/explanation/inference.
 
     Raises:
-        UsageError: If `objective` or `inference` has an unknown value.
+        UsageError: If `objective` or `inference` has an unknown value, or `folds` is below 2.
     """
 
     name: ClassVar[str] = "dense"
     seed: int = 0
     objective: str = "likelihood"
+    folds: int = 5
     inference: str = "bp"
 
     def __post_init__(self) -> None:
-        self._require_one_of("objective", ("likelihood", "pseudo"))
+        self._require_one_of("objective", ("likelihood", "pseudo", "piecewise"))
         self._require_one_of("inference", PARTITION_METHODS)
+        if self.folds < 2:
+            self._reject_setting("folds", "use a number of at least 2")
+
+    @property
+    def unshardable_reason(self) -> str:
+        return "objective=piecewise holds out folds of the whole graph" if self.objective == "piecewise" else ""
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         if self.objective == "pseudo":
             return PseudoBackend(self.l2, self.max_iterations, self.tolerance, self.optimiser).fit(problem, monitor)
-        whole = problem.total_likelihood(WholeGraphSpec(self.name, self.inference))
+        spec = WholeGraphSpec(self.name, self.inference)
+        if self.objective == "piecewise":
+            self._require_labels(problem, "piecewise training needs every variable's state", "use --backend ess")
+            self._require_unsharded(problem)
+            return PiecewiseTraining(self, spec, self.folds, self.seed).fit(problem, monitor)
+        whole = problem.total_likelihood(spec)
         return self.fit_weights(whole, partial(problem.initial_weights, self.seed), monitor, "variables", "edges")
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         if self.objective == "pseudo":
             return PseudoLikelihoodSpec()
-        exact = self.inference in ("enumeration", "forest", "jt")
+        exact = self.objective == "likelihood" and self.inference in ("enumeration", "forest", "jt")
         return self.joint_likelihood(problem, vectors) if exact else None

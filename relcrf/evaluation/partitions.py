@@ -10,10 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.graph.adjacency import list_neighbours
+from relcrf.graph.folds import NO_FOLD
 from relcrf.kernels.distinct import distinct
-
-NO_FOLD = -1
-"""Fold index of a variable that is never held out."""
 
 
 def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
@@ -40,23 +38,6 @@ def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Gener
     chosen = np.zeros(len(stratum), dtype=bool)
     chosen[shuffled[order][rank < np.repeat(np.round(fraction * sizes), sizes)]] = True
     return chosen
-
-
-def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign whole groups, largest first, to the fold with the fewest labels; return the fold of each variable.
-
-    Args:
-        group: The group of each variable, from 0; negative for variables outside all folds.
-        labelled: Mask of labelled variables, shape (n,).
-    """
-    in_fold = group >= 0
-    labels = np.bincount(group[in_fold & labelled], minlength=int(group.max(initial=-1)) + 1)
-    shuffled = rng.permutation(len(labels))
-    fold_of_group, load = np.zeros(len(labels), dtype=np.int64), np.zeros(folds)
-    for chosen in shuffled[np.argsort(-labels[shuffled], kind="stable")]:
-        fold_of_group[chosen] = load.argmin()
-        load[fold_of_group[chosen]] += labels[chosen]
-    return np.where(in_fold, fold_of_group[group], NO_FOLD)
 
 
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,8 +11,6 @@ from relcrf.backends.base import Problem
 from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
-    NO_FOLD,
-    balanced_folds,
     snowball_folds,
     stratified_folds,
     stratified_sample,
@@ -20,6 +18,7 @@ from relcrf.evaluation.partitions import (
 )
 from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.components import label_components
+from relcrf.graph.folds import NO_FOLD, balanced_folds
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes

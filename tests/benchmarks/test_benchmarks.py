@@ -11,13 +11,14 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SHARED = {"collective", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "optimisers", "sensors", "webkb"}
+NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "entities", "optimisers", "sensors", "webkb"}
 KEYS = {
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
     "collective_peers": "100 ratio_numpy_learn_infer ratio_pgmax_infer",
     "diagnostics": "mutations one_diagnostic_share right_line_share tracebacks",
     "edge_grafting": "edges first-hit features time_share_best_choice",
+    "entities": "citations_400 citations",
     "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "
     "ratio_max_over_sum",
     "gated": "pareto_gated pareto_static pareto_l1 ungated bayes",

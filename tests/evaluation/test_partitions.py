@@ -5,12 +5,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from relcrf.evaluation.partitions import (
-    balanced_folds,
     snowball_folds,
     stratified_folds,
     stratified_sample,
     time_periods,
 )
+from relcrf.graph.folds import balanced_folds
 
 
 def rng(seed=0):

@@ -27,8 +27,8 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "template together(r: Row, s: State, t: State) where Edge(s, t) over on(r, s) and on(r, t) per s, t\n"
 )
 console = Console()
+
+Figures = dict[str, float]
 
 
 def random_table(rng: np.random.Generator, n_samples: int, n_keys: int, a_row: int) -> csr_matrix:
@@ -256,42 +258,65 @@ def test_scores(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> d
     }
 
 
-def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
+@dataclass(frozen=True)
+class NetworkTask:
+    """Rows of a random network, of which the last are test rows: a fifth of their states is predicted from the rest.
+
+    Args:
+        edges: The pairs of names of states that are connected.
+        groundings: Groundings of the models `sparse_networks.MODEL` and `TRUE_MODEL`, by the text of the model.
+        test, queried: Masks of the variables of test rows and of the predicted ones among these, shape (n_variables,).
+    """
+
+    edges: set[tuple[str, str]]
+    groundings: Mapping[str, api.Grounding]
+    test: np.ndarray
+    queried: np.ndarray
+
+    @classmethod
+    def from_rows(
+        cls, network: sparse_networks.SparseNetwork, on: np.ndarray, n_test: int, rng: np.random.Generator
+    ) -> NetworkTask:
+        """Build the task from rows, shape (n_rows, n_states)."""
+        tables = sparse_networks.tables(on)
+        names = np.unique(tables["on"]["state"])
+        edges = {(names[s], names[t]) for s, t in network.edges}
+        ends = [list(column) for column in zip(*sorted(edges), strict=True)]
+        dataset = relcrf.Dataset({**tables, "edge": {"s": ends[0], "t": ends[1]}})
+        groundings = {text: relcrf.parse(text).ground(dataset) for text in (sparse_networks.MODEL, TRUE_MODEL)}
+        test = np.arange(on.size) // on.shape[1] >= len(on) - n_test
+        return cls(edges, groundings, test, test & (rng.random(on.size) < 0.2))
+
+    def measure(self, settings: Mapping[str, Any], text: str = sparse_networks.MODEL) -> tuple[api.Fit, Figures]:
+        """Return a fit and its CPU seconds, numbers of features and of true features, and test scores."""
+        started = time.process_time()
+        fit = api.fit(relcrf.parse(text), self.groundings[text], hidden=self.test, **settings)
+        seconds = time.process_time() - started
+        info = next((t for t in fit.learned.templates if t.name == "together"), None)
+        keys = set(info.keys.values) if info is not None and info.keys is not None else set()
+        counts = {"features": len(keys), "true": len(keys & self.edges), "edges": len(self.edges)}
+        return fit, {"seconds": seconds, **counts, **test_scores(fit, self.groundings[text], self.queried)}
+
+
+def learning(n_states: int, rows: int) -> dict[str, Figures]:
     """Return the results of each method on one network: CPU seconds, features, correct features, and test scores."""
     rng = np.random.default_rng(n_states)
     network = sparse_networks.make_network(n_states, rng)
-    tables = sparse_networks.tables(sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng))
-    names = np.unique(tables["on"]["state"])
-    edges = {(names[s], names[t]) for s, t in network.edges}
-    ends = [list(column) for column in zip(*sorted(edges), strict=True)]
-    groundings = {
-        text: relcrf.parse(text).ground(relcrf.Dataset({**tables, "edge": {"s": ends[0], "t": ends[1]}}))
-        for text in (sparse_networks.MODEL, TRUE_MODEL)
-    }
-    n_variables = groundings[sparse_networks.MODEL].graph.n_variables
-    test = np.arange(n_variables) // n_states >= rows
-    asked = test & (rng.random(n_variables) < 0.2)
+    task = NetworkTask.from_rows(network, sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng), TEST_ROWS, rng)
     ways: dict[str, dict[str, Any]] = {"local": {"backend": "local"}, "true": {"backend": "pseudo", "inference": "mf"}}
     some: dict[str, Any] = {"backend": "trmrf", "l1": L1, "candidates_per_round": max(n_states // 2, 50)}
-    ways["full"] = {**some, "structure": "full"}
+    if n_states <= 300:  # half a million candidates of 1,000 rows each take minutes
+        ways["full"] = {**some, "structure": "full"}
     ways["grafting"] = {**some, "structure": "grafting"}
     for error, signal in THRESHOLDS[n_states]:
         ways[f"cfi {error:g}"] = {**some, "error_threshold": error, "signal_threshold": signal}
     found = {}
     for name, settings in ways.items():
-        text = TRUE_MODEL if name == "true" else sparse_networks.MODEL
-        grounding = groundings[text]
-        model = relcrf.parse(text)
-        if name == "full" and n_states > 300:
-            continue  # half a million candidates of 1,000 rows each take minutes
-        started = time.process_time()
-        fit = api.fit(model, grounding, hidden=test, **settings)
-        seconds = time.process_time() - started
-        info = next((t for t in fit.learned.templates if t.name == "together"), None)
-        keys = set(info.keys.values) if info is not None and info.keys is not None else set()
-        found[name] = {"seconds": seconds, "features": len(keys), "true": len(keys & edges), "edges": len(edges)}
-        found[name] |= test_scores(fit, grounding, asked)
-        console.print(f"{n_states:,} states, {name}: {seconds:,.1f} s of CPU, {len(keys):,} selected", highlight=False)
+        _, found[name] = task.measure(settings, TRUE_MODEL if name == "true" else sparse_networks.MODEL)
+        console.print(
+            f"{n_states:,} states, {name}: {found[name]['seconds']:,.1f} s of CPU, {found[name]['features']:,} selected",
+            highlight=False,
+        )
     return found
 
 

@@ -13,8 +13,9 @@ weights an L2 penalty of 1; 50 pairs are added per round.
 and signals. It is the paper's algorithm, without the final test of the exact gradients; `cfi, tested` includes this test.
 `true graph` has the network's edges as templates, with the same L2 penalty and without L1.
 
-Thresholds: one network, thresholds from 0 to .9. Sizes: networks of several sizes, with thresholds .2 for `cfi`. Results are
-means over networks; `..._error` is the standard error of the mean.
+The first part compares thresholds from 0 to .9 on networks of one size; the second part compares the methods on networks of
+several sizes, with thresholds .2 for `cfi`. Results are means over networks; `..._error` is the standard error of the mean.
+With `--cache`, each result is written to a file when it is measured, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from induction import TRUE_MODEL, Figures, NetworkTask, sparse_networks
+from induction import TRUE_MODEL, NetworkTask, sparse_networks
 from rich.console import Console
 from rich.table import Table
-from support import BenchmarkParser, sized
+from support import BenchmarkParser, ResultCache, sized
 
 from relcrf.learning.histogram import Histogram
 
+Figures = dict[str, Any]
 ROWS, TEST_ROWS = 200, 200
+SINGLE_ABOVE = 200
+"""Number of states above which only one network is measured."""
 SWEEPS = 200
 """Sweeps of each Gibbs chain; after 50, marginals differ from those after 5,000 only by the sampling error."""
 PENALTIES: Mapping[str, Any] = {"backend": "trmrf", "l1": 2.0, "l2": 1.0, "candidates_per_round": 50}
@@ -52,6 +57,7 @@ PANELS = {"seconds": "CPU seconds", "features": "selected pairs", "error": "erro
 console = Console(width=150)
 
 
+@lru_cache(maxsize=3)
 def make_task(n_states: int, seed: int) -> NetworkTask:
     """Return a task on a random network."""
     rng = np.random.default_rng([n_states, seed])
@@ -61,12 +67,18 @@ def make_task(n_states: int, seed: int) -> NetworkTask:
     return NetworkTask.from_rows(network.restrict_to(varies), rows[:, varies], TEST_ROWS, rng)
 
 
-def measure(task: NetworkTask, method: str, threshold: float = THRESHOLD) -> tuple[Any, Figures]:
-    """Return the fit of a method and its figures."""
+def measure(n_states: int, seed: int, method: str, threshold: float = THRESHOLD) -> Figures:
+    """Return the figures of a method on a random network; those of a structure learner include histograms."""
     settings = dict(METHODS[method])
     if method.startswith("cfi"):
         settings |= {"error_threshold": threshold, "signal_threshold": threshold}
-    return task.measure(settings, TRUE_MODEL if method == "true graph" else sparse_networks.MODEL)
+    text = TRUE_MODEL if method == "true graph" else sparse_networks.MODEL
+    fit, figures = make_task(n_states, seed).measure(settings, text)
+    phases = {
+        name: {phase: one.as_dict() for phase, one in by_phase.items()}
+        for name, by_phase in fit.learned.histograms.items()
+    }
+    return {**figures, "histograms": phases}
 
 
 def summary(each: list[Figures]) -> Figures:
@@ -79,14 +91,6 @@ def summary(each: list[Figures]) -> Figures:
     return found
 
 
-def thresholds(tasks: list[NetworkTask], values: tuple[float, ...]) -> dict[str, list[Figures]]:
-    """Return the figures of each method for each threshold; those of `grafting` do not depend on the threshold."""
-    found = {"grafting": [summary([measure(task, "grafting")[1] for task in tasks])]}
-    for method in ("cfi", "cfi, tested"):
-        found[method] = [summary([measure(task, method, value)[1] for task in tasks]) for value in values]
-    return found
-
-
 def show(title: str, found: Mapping[str, Figures]) -> None:
     table = Table("", "networks", *MEASURES, title=title)
     for name, row in found.items():
@@ -95,11 +99,12 @@ def show(title: str, found: Mapping[str, Figures]) -> None:
     console.print(table)
 
 
-def plot_histograms(histograms: Mapping[str, Mapping[str, Histogram]], path: Path) -> None:
+def plot_histograms(histograms: Figures, path: Path) -> None:
     """Plot the fractions of errors and signals in bins, before the first candidate is added and at the end."""
     figure, axes = _panels(2)
     for axis, (name, phases) in zip(axes, histograms.items(), strict=True):
-        for phase, histogram in phases.items():
+        for phase, plain in phases.items():
+            histogram = Histogram.from_dict(plain)
             axis.stairs(histogram.counts / histogram.total, histogram.edges, label=phase)
         for sign in (-1, 1):
             axis.axvline(sign * THRESHOLD, linestyle=":", color="gray")
@@ -163,37 +168,44 @@ def _panels(n: int) -> tuple[Any, Any]:
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="one network of 50 states")
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 200, 500, 1_000], help="numbers of states")
-    parser.add_argument("--networks", type=int, default=3, help="number of networks of each size")
-    parser.add_argument("--states", type=int, default=200, help="number of states of the networks for the thresholds")
+    parser.add_argument("--networks", type=int, default=2, help=f"number of networks of at most {SINGLE_ABOVE} states")
+    parser.add_argument("--states", type=int, default=100, help="number of states of the networks for the thresholds")
     parser.add_argument("--full-up-to", type=int, default=500, help="maximum number of states for `full`")
+    parser.add_argument("--cache", type=Path, help="file of cached results")
     parser.add_argument("--plots", type=Path, help="folder of the plots")
     options: argparse.Namespace = parser.parse_args()
     whole = (options.sizes, options.networks, options.states, THRESHOLDS)
     sizes, n_networks, n_states, values = sized(options, whole, ([50], 1, 50, (0.0, 0.2, 0.6)), ([10], 1, 10, (0.2,)))
     for method in METHODS:  # compile or load the kernels, so that this is not measured
-        measure(make_task(10, 0), method)
+        measure(10, 0, method)
+    cache = ResultCache(options.cache)
 
-    tasks = [make_task(n_states, seed) for seed in range(n_networks)]
-    fit, _ = measure(tasks[0], "cfi")
-    by_threshold = thresholds(tasks, values)
+    def mean(n: int, method: str, threshold: float = THRESHOLD) -> Figures:
+        works = [[n, seed, method, threshold] for seed in range(n_networks if n <= SINGLE_ABOVE else 1)]
+        return summary([cache.get(work, partial(measure, *work)) for work in works])
+
+    by_threshold = {"grafting": [mean(n_states, "grafting")]}
+    for method in ("cfi", "cfi, tested"):
+        by_threshold[method] = [mean(n_states, method, value) for value in values]
     for method, rows in by_threshold.items():
         labels = [f"{value:g}" for value in values] if len(rows) > 1 else [""]
         show(f"{n_states:,} states, {method}, thresholds", dict(zip(labels, rows, strict=True)))
 
     by_size: dict[int, dict[str, Figures]] = {}
     for n in sizes:
-        tasks = [make_task(n, seed) for seed in range(n_networks)]
         methods = [name for name in METHODS if name != "full" or n <= options.full_up_to]
-        by_size[n] = {name: summary([measure(task, name)[1] for task in tasks]) for name in methods}
+        by_size[n] = {name: mean(n, name) for name in methods}
         show(f"{n:,} states, thresholds {THRESHOLD}", by_size[n])
 
+    work = [n_states, 0, "cfi", THRESHOLD]
+    histograms = cache.get(work, partial(measure, *work))["histograms"]
     if options.plots:
-        plot_histograms(fit.learned.histograms, options.plots / "networks_histograms.png")
+        plot_histograms(histograms, options.plots / "networks_histograms.png")
         plot_thresholds(by_threshold, values, options.plots / "networks_thresholds.png")
         plot_sizes(by_size, options.plots / "networks_sizes.png")
     beyond = {
-        name: {phase: histogram.n_beyond / histogram.total for phase, histogram in phases.items()}
-        for name, phases in fit.learned.histograms.items()
+        name: {phase: plain["n_beyond"] / sum(plain["counts"]) for phase, plain in phases.items()}
+        for name, phases in histograms.items()
     }
     results = {"beyond_threshold": beyond, "thresholds": {"values": values, **by_threshold}, "sizes": by_size}
     print(json.dumps(results))

@@ -33,8 +33,6 @@ from rich.console import Console
 from rich.table import Table
 from support import BenchmarkParser, ResultCache, sized
 
-from relcrf.learning.histogram import Histogram
-
 Figures = dict[str, Any]
 ROWS, TEST_ROWS = 200, 200
 SINGLE_ABOVE = 200
@@ -100,18 +98,18 @@ def show(title: str, found: Mapping[str, Figures]) -> None:
 
 
 def plot_histograms(histograms: Figures, path: Path) -> None:
-    """Plot the fractions of errors and signals in bins, before the first candidate is added and at the end."""
+    """Plot the fractions of errors and signals in bins; signals do not change during training."""
     figure, axes = _panels(2)
     for axis, (name, phases) in zip(axes, histograms.items(), strict=True):
-        for phase, plain in phases.items():
-            histogram = Histogram.from_dict(plain)
-            axis.stairs(histogram.counts / histogram.total, histogram.edges, label=phase)
+        for phase, plain in list(phases.items())[: 1 if name == "signals" else None]:
+            counts = np.asarray(plain["counts"]).reshape(-1, 2).sum(axis=1)
+            axis.stairs(counts / counts.sum(), plain["edges"][::2], label=phase)
         for sign in (-1, 1):
             axis.axvline(sign * THRESHOLD, linestyle=":", color="gray")
         axis.set_yscale("log")
         axis.set_xlabel(name.removesuffix("s"))
         axis.set_ylabel("fraction of the cells")
-    axes[0].legend(loc="lower center", fontsize=8)
+    axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=130)
 
 

@@ -25,21 +25,19 @@ os.environ.update(
 import argparse
 import ctypes
 import json
-import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from network_task import TRUE_MODEL, Figures, NetworkTask, sparse_networks
 from rich.console import Console
 from rich.table import Table
 from scipy.sparse import csr_matrix
-from support import ROOT, BenchmarkParser, cpu_seconds, in_fresh_process, medians, peak_mib, sized, status_bytes
+from support import BenchmarkParser, cpu_seconds, in_fresh_process, medians, peak_mib, sized, status_bytes
 
-import relcrf
-from relcrf import api
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
@@ -53,9 +51,6 @@ from relcrf.learning.literal_likelihood import LiteralLikelihood
 from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, StructureSearch, lasso_factory
 
-sys.path.insert(0, str(ROOT / "datasets"))
-import sparse_networks
-
 N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
@@ -66,13 +61,7 @@ WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 THRESHOLD_PAIRS = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
 THRESHOLDS = {50: THRESHOLD_PAIRS[:2], 100: THRESHOLD_PAIRS, 300: THRESHOLD_PAIRS[:3], 1_000: THRESHOLD_PAIRS[:1]}
 """Thresholds of errors and signals by the number of states; high thresholds require many rounds."""
-TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
-    "relation Edge(s: State, t: State)\n"
-    "template together(r: Row, s: State, t: State) where Edge(s, t) over on(r, s) and on(r, t) per s, t\n"
-)
 console = Console()
-
-Figures = dict[str, float]
 
 
 def random_table(rng: np.random.Generator, n_samples: int, n_keys: int, a_row: int) -> csr_matrix:
@@ -236,66 +225,6 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
         f"{figures['peak_mib_beyond_input']:.1f} more than before the products, which took {wide_memory['seconds']:.2f} s"
     )
     return figures
-
-
-def average_precision(truth: np.ndarray, probability: np.ndarray) -> float:
-    """Return the average precision over all states of all variables, sorted by probability."""
-    order = np.argsort(-np.concatenate((probability, 1.0 - probability)), kind="stable")
-    relevant = np.concatenate((truth, ~truth))[order]
-    precision = np.cumsum(relevant) / np.arange(1, len(relevant) + 1)
-    return float(precision[relevant].mean())
-
-
-def test_scores(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
-    """Return error and AUC in percent, and the mean log-probability of the hidden states."""
-    found = api.predict(fit, grounding, hidden=hidden)
-    truth, probability = grounding.states[found.variables()] == 1, found.probabilities()[:, 1]
-    likelihood = np.where(truth, probability, 1.0 - probability)
-    return {
-        "error": 100.0 * float(((probability > 0.5) != truth).mean()),
-        "cll": float(np.log(np.maximum(likelihood, 1e-9)).mean()),
-        "auc": 100.0 * average_precision(truth, probability),
-    }
-
-
-@dataclass(frozen=True)
-class NetworkTask:
-    """Rows of a random network, of which the last are test rows: a fifth of their states is predicted from the rest.
-
-    Args:
-        edges: The pairs of names of states that are connected.
-        groundings: Groundings of the models `sparse_networks.MODEL` and `TRUE_MODEL`, by the text of the model.
-        test, queried: Masks of the variables of test rows and of the predicted ones among these, shape (n_variables,).
-    """
-
-    edges: set[tuple[str, str]]
-    groundings: Mapping[str, api.Grounding]
-    test: np.ndarray
-    queried: np.ndarray
-
-    @classmethod
-    def from_rows(
-        cls, network: sparse_networks.SparseNetwork, on: np.ndarray, n_test: int, rng: np.random.Generator
-    ) -> NetworkTask:
-        """Build the task from rows, shape (n_rows, n_states)."""
-        tables = sparse_networks.tables(on)
-        names = np.unique(tables["on"]["state"])
-        edges = {(names[s], names[t]) for s, t in network.edges}
-        ends = [list(column) for column in zip(*sorted(edges), strict=True)]
-        dataset = relcrf.Dataset({**tables, "edge": {"s": ends[0], "t": ends[1]}})
-        groundings = {text: relcrf.parse(text).ground(dataset) for text in (sparse_networks.MODEL, TRUE_MODEL)}
-        test = np.arange(on.size) // on.shape[1] >= len(on) - n_test
-        return cls(edges, groundings, test, test & (rng.random(on.size) < 0.2))
-
-    def measure(self, settings: Mapping[str, Any], text: str = sparse_networks.MODEL) -> tuple[api.Fit, Figures]:
-        """Return a fit and its CPU seconds, numbers of features and of true features, and test scores."""
-        started = time.process_time()
-        fit = api.fit(relcrf.parse(text), self.groundings[text], hidden=self.test, **settings)
-        seconds = time.process_time() - started
-        info = next((t for t in fit.learned.templates if t.name == "together"), None)
-        keys = set(info.keys.values) if info is not None and info.keys is not None else set()
-        counts = {"features": len(keys), "true": len(keys & self.edges), "edges": len(self.edges)}
-        return fit, {"seconds": seconds, **counts, **test_scores(fit, self.groundings[text], self.queried)}
 
 
 def learning(n_states: int, rows: int) -> dict[str, Figures]:

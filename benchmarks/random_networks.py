@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from induction import TRUE_MODEL, NetworkTask, sparse_networks
+from network_task import TRUE_MODEL, Figures, NetworkTask, sparse_networks
 from rich.console import Console
 from rich.table import Table
 from support import BenchmarkParser, ResultCache, sized
 
-Figures = dict[str, Any]
 ROWS, TEST_ROWS = 200, 200
 SINGLE_ABOVE = 200
 """Number of states above which only one network is measured."""

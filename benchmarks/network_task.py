@@ -82,4 +82,5 @@ class NetworkTask:
         info = next((t for t in fit.learned.templates if t.name == "together"), None)
         keys = set(info.keys.values) if info is not None and info.keys is not None else set()
         counts = {"features": len(keys), "true": len(keys & self.edges), "edges": len(self.edges)}
+        counts["converged"] = fit.learned.converged
         return fit, {"seconds": seconds, **counts, **test_scores(fit, self.groundings[text], self.queried)}

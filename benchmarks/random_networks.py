@@ -38,7 +38,13 @@ SINGLE_ABOVE = 200
 """Number of states above which only one network is measured."""
 SWEEPS = 200
 """Sweeps of each Gibbs chain; after 50, marginals differ from those after 5,000 only by the sampling error."""
-PENALTIES: Mapping[str, Any] = {"backend": "trmrf", "l1": 2.0, "l2": 1.0, "candidates_per_round": 50}
+PENALTIES: Mapping[str, Any] = {
+    "backend": "trmrf",
+    "l1": 2.0,
+    "l2": 1.0,
+    "candidates_per_round": 50,
+    "max_iterations": 2_000,
+}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "full": {**PENALTIES, "structure": "full"},
     "grafting": {**PENALTIES, "structure": "grafting"},

@@ -126,7 +126,7 @@ def plot_thresholds(found: Mapping[str, list[Figures]], values: tuple[float, ...
             if method == "grafting":
                 axis.axhline(rows[0][measure_name], linestyle=":", color="gray", label=method)
             else:
-                _draw(axis, values, rows, measure_name, method, f"C{k}")
+                _draw(axis, values, rows, measure_name, method, k)
         axis.set_xlabel("threshold of errors and signals")
         axis.set_ylabel(PANELS[measure_name])
     axes[0].legend(fontsize=8)
@@ -139,7 +139,7 @@ def plot_sizes(found: Mapping[int, Mapping[str, Figures]], path: Path) -> None:
     for axis, measure_name in zip(axes, ("seconds", "error", "cll", "auc"), strict=True):
         for k, method in enumerate(METHODS):
             sizes = [n for n, rows in found.items() if method in rows]
-            _draw(axis, sizes, [found[n][method] for n in sizes], measure_name, method, f"C{k}")
+            _draw(axis, sizes, [found[n][method] for n in sizes], measure_name, method, k)
         axis.set_xscale("log")
         axis.set_xticks(list(found), [f"{n:,}" for n in found])
         axis.set_xticks([], minor=True)
@@ -150,10 +150,11 @@ def plot_sizes(found: Mapping[int, Mapping[str, Figures]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def _draw(axis: Any, places: Any, rows: list[Figures], name: str, label: str, colour: str) -> None:
-    """Draw the means as a line with bars of one standard error."""
+def _draw(axis: Any, places: Any, rows: list[Figures], name: str, label: str, number: int) -> None:
+    """Draw the means as line `number` with bars of one standard error; markers shrink, so that equal points are visible."""
     means, errors = [row[name] for row in rows], [row[f"{name}_error"] for row in rows]
-    axis.errorbar(places, means, errors, marker="o", markersize=4, capsize=2, label=label, color=colour)
+    size = 10 - 2 * number
+    axis.errorbar(places, means, errors, marker="o", markersize=size, capsize=2, label=label, color=f"C{number}")
 
 
 def _panels(n: int) -> tuple[Any, Any]:

@@ -153,7 +153,7 @@ def plot_sizes(found: Mapping[int, Mapping[str, Figures]], path: Path) -> None:
 def _draw(axis: Any, places: Any, rows: list[Figures], name: str, label: str, number: int) -> None:
     """Draw the means as line `number` with bars of one standard error; markers shrink, so that equal points are visible."""
     means, errors = [row[name] for row in rows], [row[f"{name}_error"] for row in rows]
-    size = 10 - 2 * number
+    size = 12 - 2 * number
     axis.errorbar(places, means, errors, marker="o", markersize=size, capsize=2, label=label, color=f"C{number}")
 
 

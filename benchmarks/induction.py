@@ -25,7 +25,6 @@ os.environ.update(
 import argparse
 import ctypes
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,13 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from network_task import TRUE_MODEL, Figures, NetworkTask, sparse_networks
 from rich.console import Console
 from rich.table import Table
 from scipy.sparse import csr_matrix
-from support import ROOT, BenchmarkParser, cpu_seconds, in_fresh_process, medians, peak_mib, sized, status_bytes
+from support import BenchmarkParser, cpu_seconds, in_fresh_process, medians, peak_mib, sized, status_bytes
 
-import relcrf
-from relcrf import api
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
@@ -53,9 +51,6 @@ from relcrf.learning.literal_likelihood import LiteralLikelihood
 from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, StructureSearch, lasso_factory
 
-sys.path.insert(0, str(ROOT / "datasets"))
-import sparse_networks
-
 N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
@@ -66,10 +61,6 @@ WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 THRESHOLD_PAIRS = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
 THRESHOLDS = {50: THRESHOLD_PAIRS[:2], 100: THRESHOLD_PAIRS, 300: THRESHOLD_PAIRS[:3], 1_000: THRESHOLD_PAIRS[:1]}
 """Thresholds of errors and signals by the number of states; high thresholds require many rounds."""
-TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
-    "relation Edge(s: State, t: State)\n"
-    "template together(r: Row, s: State, t: State) where Edge(s, t) over on(r, s) and on(r, t) per s, t\n"
-)
 console = Console()
 
 
@@ -236,62 +227,25 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
     return figures
 
 
-def average_precision(truth: np.ndarray, probability: np.ndarray) -> float:
-    """Return the average precision over all states of all variables, sorted by probability."""
-    order = np.argsort(-np.concatenate((probability, 1.0 - probability)), kind="stable")
-    relevant = np.concatenate((truth, ~truth))[order]
-    precision = np.cumsum(relevant) / np.arange(1, len(relevant) + 1)
-    return float(precision[relevant].mean())
-
-
-def test_scores(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
-    """Return error and AUC in percent, and the mean log-probability of the hidden states."""
-    found = api.predict(fit, grounding, hidden=hidden)
-    truth, probability = grounding.states[found.variables()] == 1, found.probabilities()[:, 1]
-    likelihood = np.where(truth, probability, 1.0 - probability)
-    return {
-        "error": 100.0 * float(((probability > 0.5) != truth).mean()),
-        "cll": float(np.log(np.maximum(likelihood, 1e-9)).mean()),
-        "auc": 100.0 * average_precision(truth, probability),
-    }
-
-
-def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
+def learning(n_states: int, rows: int) -> dict[str, Figures]:
     """Return the results of each method on one network: CPU seconds, features, correct features, and test scores."""
     rng = np.random.default_rng(n_states)
     network = sparse_networks.make_network(n_states, rng)
-    tables = sparse_networks.tables(sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng))
-    names = np.unique(tables["on"]["state"])
-    edges = {(names[s], names[t]) for s, t in network.edges}
-    ends = [list(column) for column in zip(*sorted(edges), strict=True)]
-    groundings = {
-        text: relcrf.parse(text).ground(relcrf.Dataset({**tables, "edge": {"s": ends[0], "t": ends[1]}}))
-        for text in (sparse_networks.MODEL, TRUE_MODEL)
-    }
-    n_variables = groundings[sparse_networks.MODEL].graph.n_variables
-    test = np.arange(n_variables) // n_states >= rows
-    asked = test & (rng.random(n_variables) < 0.2)
+    task = NetworkTask.from_rows(network, sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng), TEST_ROWS, rng)
     ways: dict[str, dict[str, Any]] = {"local": {"backend": "local"}, "true": {"backend": "pseudo", "inference": "mf"}}
     some: dict[str, Any] = {"backend": "trmrf", "l1": L1, "candidates_per_round": max(n_states // 2, 50)}
-    ways["full"] = {**some, "structure": "full"}
+    if n_states <= 300:  # half a million candidates of 1,000 rows each take minutes
+        ways["full"] = {**some, "structure": "full"}
     ways["grafting"] = {**some, "structure": "grafting"}
     for error, signal in THRESHOLDS[n_states]:
         ways[f"cfi {error:g}"] = {**some, "error_threshold": error, "signal_threshold": signal}
     found = {}
     for name, settings in ways.items():
-        text = TRUE_MODEL if name == "true" else sparse_networks.MODEL
-        grounding = groundings[text]
-        model = relcrf.parse(text)
-        if name == "full" and n_states > 300:
-            continue  # half a million candidates of 1,000 rows each take minutes
-        started = time.process_time()
-        fit = api.fit(model, grounding, hidden=test, **settings)
-        seconds = time.process_time() - started
-        info = next((t for t in fit.learned.templates if t.name == "together"), None)
-        keys = set(info.keys.values) if info is not None and info.keys is not None else set()
-        found[name] = {"seconds": seconds, "features": len(keys), "true": len(keys & edges), "edges": len(edges)}
-        found[name] |= test_scores(fit, grounding, asked)
-        console.print(f"{n_states:,} states, {name}: {seconds:,.1f} s of CPU, {len(keys):,} selected", highlight=False)
+        _, found[name] = task.measure(settings, TRUE_MODEL if name == "true" else sparse_networks.MODEL)
+        console.print(
+            f"{n_states:,} states, {name}: {found[name]['seconds']:,.1f} s of CPU, {found[name]['features']:,} selected",
+            highlight=False,
+        )
     return found
 
 

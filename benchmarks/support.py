@@ -37,6 +37,29 @@ class BenchmarkParser(argparse.ArgumentParser):
         return options
 
 
+class ResultCache:
+    """Results of a benchmark, in a file with one JSON object per line, so that an interrupted run can be resumed.
+
+    Args:
+        path: The file; if None, results are not cached.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self._results = {json.dumps(line["work"]): line["figures"] for line in map(json.loads, lines)}
+
+    def get(self, work: list[Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the cached result of `work`, which describes the measurement; measure and cache it if necessary."""
+        key = json.dumps(work)
+        if key not in self._results:
+            self._results[key] = measure()
+            if self.path is not None:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"work": work, "figures": self._results[key]}) + "\n")
+        return self._results[key]
+
+
 def sized(options: argparse.Namespace, whole: Any, quick: Any, smallest: Any) -> Any:
     """Return the size that the options select."""
     return smallest if options.smallest else quick if options.quick else whole

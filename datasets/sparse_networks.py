@@ -1,9 +1,9 @@
 """Generator of rows of binary states from a random sparse network of pairs, to test the learning of the pairs.
 
-Modelled on section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we interpret it: a state has 2.5
-neighbours on average, weights have both signs, and most states are rarely on. `P(row) ~ exp(sum of the biases of the
-states that are on + sum of the weights of the pairs whose two states are on)`. Rows are drawn by Gibbs sampling or, for
-networks with small components, exactly; exact sampling is feasible for 100,000 states.
+`make_bernoulli_network` returns the networks of section 4.1 of Lao & Zhu, Contrastive feature induction (2014). In those
+of `make_network`, a state has 2.5 neighbours on average, and most states are rarely on. `P(row) ~ exp(sum of the biases
+of the states that are on + sum of the weights of the pairs whose two states are on)`. Rows are drawn by Gibbs sampling
+or, for networks with small components, exactly; exact sampling is feasible for 100,000 states.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ WEIGHTS = (1.0, 2.0)
 """Range of the uniform magnitudes of weights; half of all weights are negative."""
 BIAS, SPREAD = -2.0, 0.5
 """Mean and standard deviation of biases: if the neighbours of a state are off, the state is on in about 1 of 8 rows."""
+BERNOULLI_DEGREE, BERNOULLI_WEIGHT = 5.0, 5.0
+"""Mean number of neighbours and maximum magnitude of the weights in the networks of Lao & Zhu."""
 MAX_BLOCK_STATES = 12
 """Maximum number of states of a component that is drawn exactly, from up to 4,096 joint states."""
 CHUNK_CELLS = 1 << 24
@@ -62,6 +64,11 @@ class SparseNetwork:
         ends, n = np.concatenate((self.edges, self.edges[:, ::-1])), len(self.bias)
         return csr_matrix((np.tile(self.weight, 2), (ends[:, 0], ends[:, 1])), shape=(n, n))
 
+    def restrict_to(self, states: np.ndarray) -> SparseNetwork:
+        """Return the network of some states, given as a mask of shape (n_states,), and of the edges between them."""
+        inside = states[self.edges].all(axis=1)
+        return SparseNetwork(self.bias[states], (np.cumsum(states) - 1)[self.edges[inside]], self.weight[inside])
+
 
 def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> SparseNetwork:
     """Return a random network; if `block` is set, edges exist only within blocks of `block` consecutive states."""
@@ -73,6 +80,14 @@ def make_network(n_states: int, rng: np.random.Generator, block: int | None = No
     edges = edges[np.sort(rng.permutation(len(edges))[:n_edges])]
     weight = rng.choice((-1.0, 1.0), size=len(edges)) * rng.uniform(*WEIGHTS, size=len(edges))
     return SparseNetwork(rng.normal(BIAS, SPREAD, size=n_states), edges, weight)
+
+
+def make_bernoulli_network(n_states: int, rng: np.random.Generator) -> SparseNetwork:
+    """Return a network in which each pair is an edge with the same probability, with uniform weights and no biases."""
+    pairs = np.column_stack(np.triu_indices(n_states, 1))
+    edges = pairs[rng.random(len(pairs)) < BERNOULLI_DEGREE / (n_states - 1)]
+    weight = rng.uniform(-BERNOULLI_WEIGHT, BERNOULLI_WEIGHT, size=len(edges))
+    return SparseNetwork(np.zeros(n_states), edges, weight)
 
 
 def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
@@ -88,11 +103,13 @@ def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps:
     colour = nx.greedy_color(graph)
     colours = np.array([colour[s] for s in range(len(colour))])
     weights = network.weight_matrix().astype(np.float32)
-    colour_classes = [np.flatnonzero(colours == c) for c in range(colours.max() + 1)]
+    colour_classes = [
+        (states, weights[states]) for states in map(np.flatnonzero, colours == np.unique(colours)[:, None])
+    ]
     on = (rng.random((len(network.bias), n)) < expit(network.bias)[:, None]).astype(np.float32)
     for _ in range(sweeps):
-        for states in colour_classes:
-            probability = expit(network.bias[states, None] + weights[states] @ on)
+        for states, class_weights in colour_classes:
+            probability = expit(network.bias[states, None] + class_weights @ on)
             on[states] = rng.random((len(states), n), dtype=np.float32) < probability
     return np.ascontiguousarray(on.T.astype(bool))
 

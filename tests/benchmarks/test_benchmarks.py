@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"collective", "support"}
+SHARED = {"collective", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "entities", "optimisers", "sensors", "webkb"}
 KEYS = {
@@ -29,6 +29,7 @@ KEYS = {
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
     "optimisers": "web thermometers digits recipes",
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
+    "random_networks": "beyond_threshold thresholds sizes",
     "sensors": "rows ess ess_regularised chow_liu dense",
     "spanning_forest": "ratio_scipy ratio_scipy_dense",
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",

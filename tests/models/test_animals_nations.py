@@ -43,6 +43,15 @@ def test_scores_of_a_small_example(benchmark):
     assert found["error"] == pytest.approx(100 / 3)
 
 
+def test_summary_separates_the_spread_over_folds_from_that_over_partitions(benchmark):
+    rows = [[{**dict.fromkeys(benchmark.MEASURES, 0.0), "auc": auc} for auc in part] for part in ([1, 3], [5, 7])]
+    found = benchmark.summary(rows)
+    assert found["auc"] == 4
+    assert found["auc_spread"] == pytest.approx(np.std([1, 3, 5, 7], ddof=1))
+    assert found["auc_partition_spread"] == pytest.approx(np.sqrt(8))
+    assert benchmark.differences(found, (1.0,), 2) == [f"+3.000 ± {np.sqrt(8 * 1.5):.3f}"]
+
+
 @needs_data
 def test_nations_false_has_no_missing_cells(benchmark):
     unknown, false = (benchmark.TASKS[name].tables() for name in ("nations", "nations_false"))
@@ -74,7 +83,7 @@ def test_selection_does_not_use_the_test_fold(benchmark, monkeypatch):
 
     monkeypatch.setattr(benchmark, "run", watched)
     method = benchmark.Method("local", grid={"tolerance": (1e-5, 1e-2)})
-    figures = benchmark.measure(model, grounding, method, 0, choose=True)
+    figures = benchmark.measure(model, grounding, method, 1, 0, choose=True)
     fold = benchmark.folds(grounding.states >= 0)[0]
     *selection_calls, (hidden, evaluated) = calls
     assert len(selection_calls) == 2

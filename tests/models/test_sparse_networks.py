@@ -47,6 +47,27 @@ def test_network_is_sparse_with_both_signs():
     assert ((np.abs(network.weight) >= 1) & (np.abs(network.weight) <= 2)).all()
 
 
+def test_bernoulli_networks_have_five_neighbours_and_weights_of_both_signs():
+    network = sparse_networks.make_bernoulli_network(400, np.random.default_rng(0))
+    assert 2 * len(network.edges) / 400 == pytest.approx(5.0, abs=4 * np.sqrt(2 * 5.0 / 400))
+    assert (network.edges[:, 0] < network.edges[:, 1]).all()
+    assert len(np.unique(network.edges, axis=0)) == len(network.edges)
+    assert 4.9 < network.weight.max() <= 5.0
+    assert -5.0 <= network.weight.min() < -4.9
+    assert abs(network.weight.mean()) < 4 * (10 / np.sqrt(12)) / np.sqrt(len(network.weight))
+    assert not network.bias.any()
+
+
+def test_restricted_network_has_the_edges_between_its_states():
+    network = sparse_networks.SparseNetwork(
+        np.array([0.1, 0.2, 0.3, 0.4]), np.array([[0, 1], [0, 3], [2, 3]]), np.array([1.0, 2.0, 3.0])
+    )
+    part = network.restrict_to(np.array([True, False, True, True]))
+    np.testing.assert_array_equal(part.bias, [0.1, 0.3, 0.4])
+    np.testing.assert_array_equal(part.edges, [[0, 2], [1, 2]])
+    np.testing.assert_array_equal(part.weight, [2.0, 3.0])
+
+
 def test_blocks_are_independent_and_sampled_in_chunks(monkeypatch):
     monkeypatch.setattr(sparse_networks, "CHUNK_CELLS", 100_000)
     network = sparse_networks.make_network(20_003, np.random.default_rng(0), block=10)

@@ -90,8 +90,8 @@ class GatedBackend(AbstractBackend):
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
-        message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
-            query variable.
+        message_cost: Cost per query variable of one useful message of a factor over two binary variables, relative to
+            the mean loss. Messages of larger tables cost more; see `learning/risk.py`.
         gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
             which does not depend on the evidence; `none`: all gates are open.
         bp_iterations: Number of iterations of belief propagation.
@@ -322,30 +322,30 @@ class GatedBackend(AbstractBackend):
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
         """Return the state with the held-out risk for hard gates; the final state of a stage has the best point."""
-        loss, messages = held_out_risk.evaluate(
-            held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
-        )
+        result = held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
+        loss = held_out_risk.evaluate(result)
+        cost = self.message_cost * result.cost / max(held_out_risk.n_queries, 1)
         stopping = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
-        return update_early_stopping(stopping, loss + self.message_cost * messages, self.patience)
+        return update_early_stopping(stopping, loss + cost, self.patience)
 
     def _summary(
         self, risks: list[Risk], held_out_risk: Risk | None, point: np.ndarray
     ) -> dict[str, float | int | str]:
         results = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
-        n_scored = sum(risk.n_scored for risk in risks)
-        losses = [risk.evaluate(result)[0] * risk.n_scored for risk, result in zip(risks, results, strict=True)]
+        n_scored, n_queries = sum(risk.n_scored for risk in risks), sum(risk.n_queries for risk in risks)
+        losses = [risk.evaluate(result) * risk.n_scored for risk, result in zip(risks, results, strict=True)]
         summary: dict[str, float | int | str] = {
             "scored": n_scored,
-            "gated_factors": sum(len(risk.messages_per_factor) for risk in risks),
+            "gated_factors": sum(risk.graph.n_factors for risk in risks),
             "open_factors": sum(int(result.open_factors.sum()) for result in results),
-            "messages_per_query": sum(result.n_messages for result in results)
-            / max(sum(risk.n_queries for risk in risks), 1),
+            "messages_per_query": sum(result.n_messages for result in results) / max(n_queries, 1),
+            "cost_per_query": sum(result.cost for result in results) / max(n_queries, 1),
             "loss": sum(losses) / max(n_scored, 1),
         }
         if held_out_risk is not None:
-            summary["held_out_loss"], summary["held_out_messages_per_query"] = held_out_risk.evaluate(
-                held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
-            )
+            result = held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
+            summary["held_out_loss"] = held_out_risk.evaluate(result)
+            summary["held_out_messages_per_query"] = result.n_messages / max(held_out_risk.n_queries, 1)
         return summary
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefsSpec:
@@ -369,13 +369,13 @@ class GatedBackend(AbstractBackend):
         propagated = risk.infer_with_hard_gates(
             np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold
         )
-        graph, is_open = risk.graph, propagated.open_factors[risk.graph.n_folded :]
+        graph, is_used = risk.graph, propagated.messages[risk.graph.n_folded :] > 0
         result = InferenceResult(
             variables=graph.ungated.variables,
             state_start=graph.ungated.state_start,
             marginals=propagated.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_open])],
+            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_used])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.bp_iterations),
             n_messages=propagated.n_messages,

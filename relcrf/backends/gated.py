@@ -103,7 +103,8 @@ class GatedBackend(AbstractBackend):
         group_l1: Group L1 penalty on the weights of factors with keys; each key is a group. A last stage refits the
             nonzero weights without group L1.
         gate_l2: L2 penalty on the gate weights that do not depend on the evidence.
-        evidence_l2: L2 penalty on the gate weights of evidence features.
+        evidence_l2: L2 penalty on the gate weights of evidence features that all keys of a template share.
+        deviation_l2: L2 penalty on each key's deviations from these weights.
         evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to the fraction
             of known labels in prediction.
         evidence_draws: Number of random choices of the labels that are treated as evidence; training uses all choices.
@@ -134,7 +135,8 @@ class GatedBackend(AbstractBackend):
     l1: float = 0.0
     group_l1: float = 0.0
     gate_l2: float = 0.001
-    evidence_l2: float = 10.0
+    evidence_l2: float = 1.0
+    deviation_l2: float = 10.0
     evidence_fraction: float = 0.0
     evidence_draws: int = 1
     unlabelled: str = "ignore"
@@ -257,6 +259,7 @@ class GatedBackend(AbstractBackend):
     def _penalties(self, problem: Problem, n_scored: int, stage: TrainingStage, point: np.ndarray) -> Penalties:
         graph, gates = problem.graph, problem.gates
         features = gates.feature_weight_mask(graph)
+        feature_l2 = np.where(gates.key_weight_mask(graph), self.deviation_l2, self.evidence_l2)
         uses_evidence = stage.uses_evidence and self.gates == "evidence"
         learned = np.zeros_like(features) if self.gates == "none" else ~features | uses_evidence
         groups = []
@@ -270,7 +273,7 @@ class GatedBackend(AbstractBackend):
             for rows in groups:
                 learnable[rows] &= point[rows] != 0.0
         return Penalties(
-            np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
+            np.concatenate((graph.layout.l2(self.l2), np.where(features, feature_l2, self.gate_l2))),
             learnable,
             tuple(groups),
             0.0 if stage.refit else self.l1,

@@ -177,6 +177,18 @@ def test_penalties_leave_fixed_weights_alone():
     assert fit.weights().columns["weight"][-1] == 0.004
 
 
+def test_keys_have_separate_penalties_on_gate_weights(rows):
+    """A high penalty on deviations leaves only the shared weights of evidence features."""
+    model, grounding = rows
+    settings = {"observed": random_mask(grounding, seed=105), "message_cost": 0.006, "max_iterations": 30}
+    for strengths, is_zero in (((1.0, 1e5), [True, False]), ((1e5, 1.0), [False, True])):
+        evidence_l2, deviation_l2 = strengths
+        fit = api.fit(model, grounding, "gated", evidence_l2=evidence_l2, deviation_l2=deviation_l2, **settings)
+        matrix = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(29, -1)
+        largest = abs(matrix[:28, 1:]).max(), abs(matrix[28, 1:]).max()
+        assert [size < 0.03 for size in largest] == is_zero, largest
+
+
 # Evidence and hidden variables
 
 

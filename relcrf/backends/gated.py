@@ -41,6 +41,7 @@ class TrainingStage:
         early_stopping: Whether the risk of held-out variables may end the stage; False for a stage in which gates close
             for the first time.
         refit: Whether the stage omits L1 and group L1, and fixes the weights that are 0 in templates with keys.
+        learns_weights, learns_gates: Whether the weights of factors and the weights of gates may change.
     """
 
     name: str
@@ -48,22 +49,34 @@ class TrainingStage:
     uses_evidence: bool
     early_stopping: bool
     refit: bool = False
+    learns_weights: bool = True
+    learns_gates: bool = True
 
 
 TRAINING_STAGES = {
-    "evidence": (
+    "staged": (
         TrainingStage("static", 1.0, False, False),
         TrainingStage("evidence", 1.0, True, True),
         TrainingStage("sharp", 2.0, True, True),
     ),
-    "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
-    "none": (TrainingStage("open", 1.0, False, True),),
+    "joint": (TrainingStage("evidence", 1.0, True, False), TrainingStage("sharp", 2.0, True, True)),
+    "alternating": (
+        TrainingStage("static", 1.0, False, False),
+        TrainingStage("gates", 1.0, True, False, learns_weights=False),
+        TrainingStage("weights", 1.0, True, True, learns_gates=False),
+        TrainingStage("sharp_gates", 2.0, True, False, learns_weights=False),
+        TrainingStage("sharp_weights", 2.0, True, True, learns_gates=False),
+    ),
 }
-"""Training stages for each value of the setting `gates`.
+"""Training stages for each value of the setting `schedule`.
 
-The first stage does not use the evidence, because otherwise the gates of all pairs of unknown variables soon close, and
-the remaining factors overfit.
+The first stage of `staged` and `alternating` does not use the evidence, because otherwise the gates of all pairs of
+unknown variables soon close, and the remaining factors overfit.
 """
+
+STATIC_STAGES = (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True))
+OPEN_STAGES = (TrainingStage("open", 1.0, False, True),)
+"""Training stages without gates."""
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
 """The last stage if L1 or group L1 is used; it learns the nonzero weights again, without these penalties."""
@@ -94,6 +107,9 @@ class GatedBackend(AbstractBackend):
             the mean loss. Messages of larger tables cost more; see `learning/risk.py`.
         gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
             which does not depend on the evidence; `none`: all gates are open.
+        schedule: How gates that depend on the evidence are learned. `staged`: static gates and weights first, then all
+            gates and weights together; `alternating`: static gates and weights first, then gates and weights in turn;
+            `joint`: all gates and weights together from the start.
         bp_iterations: Number of iterations of belief propagation.
         gate_threshold: Gate probability below which a factor is omitted in prediction.
         training_gate_threshold: Gate probability that is the midpoint of the soft threshold in training.
@@ -128,6 +144,7 @@ class GatedBackend(AbstractBackend):
     loss: str = "squared"
     message_cost: float = 0.0
     gates: str = "evidence"
+    schedule: str = "staged"
     bp_iterations: int = 3
     gate_threshold: float = 0.3
     training_gate_threshold: float = 0.5
@@ -153,6 +170,7 @@ class GatedBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
+        self._require_one_of("schedule", tuple(TRAINING_STAGES))
         self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
@@ -200,7 +218,7 @@ class GatedBackend(AbstractBackend):
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
         n_scored = sum(risk.n_scored for risk in risks)
-        schedule = TRAINING_STAGES[self.gates]
+        schedule = self._stages
         if self.l1 or self.group_l1:
             schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
         for stage in schedule:
@@ -214,6 +232,15 @@ class GatedBackend(AbstractBackend):
         return FitResult(
             {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
         )
+
+    @property
+    def _stages(self) -> tuple[TrainingStage, ...]:
+        match self.gates:
+            case "evidence":
+                return TRAINING_STAGES[self.schedule]
+            case "static":
+                return STATIC_STAGES
+        return OPEN_STAGES
 
     @property
     def _risk_settings(self) -> RiskSettings:
@@ -268,7 +295,7 @@ class GatedBackend(AbstractBackend):
             offsets = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
                 groups.append(offsets.reshape(n_keys, -1))
-        learnable = np.concatenate((graph.layout.learnable_mask(), learned))
+        learnable = np.concatenate((graph.layout.learnable_mask() & stage.learns_weights, learned & stage.learns_gates))
         if stage.refit:
             for rows in groups:
                 learnable[rows] &= point[rows] != 0.0

@@ -5,6 +5,7 @@ import pickle
 import re
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import gated_worlds as worlds
@@ -175,6 +176,28 @@ def test_penalties_leave_fixed_weights_alone():
     model, grounding = grounded(text, worlds.weather(60))
     fit = api.fit(model, grounding, "gated", group_l1=3.0)
     assert fit.weights().columns["weight"][-1] == 0.004
+
+
+@pytest.mark.parametrize("schedule", ["joint", "alternating"])
+def test_each_schedule_closes_links_that_do_not_matter(rows, schedule):
+    model, grounding = rows
+    settings = {"observed": random_mask(grounding, seed=105), "message_cost": 0.006, "schedule": schedule}
+    fit = api.fit(model, grounding, "gated", **settings)
+    score, sent = score_hidden(fit, worlds.rows(seed=1))
+    assert score.accuracy > 0.7 and sent < 4.0, "14 messages without gates"
+
+
+def test_alternating_stages_change_one_kind_of_weights(rows):
+    _, grounding = rows
+    problem = api.training_problem(grounding, evidence=random_mask(grounding, seed=105))
+    backend = relcrf.backends.registry.make_backend(
+        "gated", schedule="alternating", validation_fraction=0.0, message_cost=0.006, max_iterations=3
+    )
+    stages = dict(backend.fit(problem, Monitor()).stages)
+    names = ("static", "gates", "weights", "sharp_gates", "sharp_weights")
+    points = [np.split(stages[name].point, [grounding.graph.layout.size]) for name in names]
+    changed = [[bool((before != after).any()) for before, after in zip(*two, strict=True)] for two in pairwise(points)]
+    assert changed == [[False, True], [True, False]] * 2
 
 
 def test_keys_have_separate_penalties_on_gate_weights(rows):
@@ -399,8 +422,9 @@ def test_a_single_key_shares_its_gate_with_those_of_other_tables():
             (("static", 3), ("sharp", 2)),
         ),
         ({"optimiser": "lbfgs", "l1": 1.0}, (("static", 3), ("evidence", 2), ("refit", 2))),
+        ({"schedule": "alternating"}, (("gates", 2), ("sharp_weights", 2))),
     ],
-    ids=["adam", "smd", "l1"],
+    ids=["adam", "smd", "l1", "alternating"],
 )
 def test_interrupted_run_resumes_exactly(rows, tmp_path, settings, stops):
     settings = {"message_cost": 0.002, "max_iterations": 6, "patience": 3, "batch_size": 100, **settings}
@@ -456,6 +480,7 @@ def test_joint_likelihood_is_the_sum_of_log_beliefs(rows):
 BAD = (
     {"loss": "magic"},
     {"gates": "magic"},
+    {"schedule": "magic"},
     {"unlabelled": "magic"},
     {"optimiser": "magic"},
     {"bp_iterations": 0},

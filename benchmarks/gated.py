@@ -203,9 +203,9 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
             },
             "static": {
                 "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1,
-                "message_cost": 0.04,
+                "message_cost": 0.02,
             },
-            "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.04},
+            "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.02},
         },
     ),
     "digits": (
@@ -213,8 +213,8 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
         {
             "ungated": {"gates": "none", "validation_fraction": 0.0},
             "ungated, 1 iteration": {"gates": "none", "validation_fraction": 0.0, "bp_iterations": 1},
-            "static": {"gates": "static", "validation_fraction": 0.0, "bp_iterations": 1, "message_cost": 0.012},
-            "gated": {"validation_fraction": 0.0, "bp_iterations": 1, "evidence_l2": 0.1, "message_cost": 0.012},
+            "static": {"gates": "static", "validation_fraction": 0.0, "bp_iterations": 1, "message_cost": 0.005},
+            "gated": {"validation_fraction": 0.0, "bp_iterations": 1, "evidence_l2": 0.1, "message_cost": 0.005},
         },
     ),
 }  # fmt: skip

@@ -221,7 +221,8 @@ class Risk:
         if not self.settings.message_cost:
             return np.zeros(len(message_fraction))
         messages = self.count_messages(message_fraction >= 0.5)
-        return self.settings.message_cost / max(self.n_queries, 1) * self._unit_costs * messages
+        costs: np.ndarray = self.settings.message_cost / max(self.n_queries, 1) * self._unit_costs * messages
+        return costs
 
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         """Return the log potentials of the nodes, plus each folded factor's log potentials times its exponent."""

@@ -152,7 +152,7 @@ class GatedBackend(AbstractBackend):
     l1: float = 0.0
     group_l1: float = 0.0
     gate_l2: float = 0.001
-    evidence_l2: float = 1.0
+    evidence_l2: float = 10.0
     deviation_l2: float = 10.0
     evidence_fraction: float = 0.0
     evidence_draws: int = 1

@@ -41,6 +41,7 @@ class TrainingStage:
         early_stopping: Whether the risk of held-out variables may end the stage; False for a stage in which gates close
             for the first time.
         refit: Whether the stage omits L1 and group L1, and fixes the weights that are 0 in templates with keys.
+        learns_weights, learns_gates: Whether the weights of factors and the weights of gates may change.
     """
 
     name: str
@@ -48,22 +49,34 @@ class TrainingStage:
     uses_evidence: bool
     early_stopping: bool
     refit: bool = False
+    learns_weights: bool = True
+    learns_gates: bool = True
 
 
 TRAINING_STAGES = {
-    "evidence": (
+    "staged": (
         TrainingStage("static", 1.0, False, False),
         TrainingStage("evidence", 1.0, True, True),
         TrainingStage("sharp", 2.0, True, True),
     ),
-    "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
-    "none": (TrainingStage("open", 1.0, False, True),),
+    "joint": (TrainingStage("evidence", 1.0, True, False), TrainingStage("sharp", 2.0, True, True)),
+    "alternating": (
+        TrainingStage("static", 1.0, False, False),
+        TrainingStage("gates", 1.0, True, False, learns_weights=False),
+        TrainingStage("weights", 1.0, True, True, learns_gates=False),
+        TrainingStage("sharp_gates", 2.0, True, False, learns_weights=False),
+        TrainingStage("sharp_weights", 2.0, True, True, learns_gates=False),
+    ),
 }
-"""Training stages for each value of the setting `gates`.
+"""Training stages for each value of the setting `schedule`.
 
-The first stage does not use the evidence, because otherwise the gates of all pairs of unknown variables soon close, and
-the remaining factors overfit.
+The first stage of `staged` and `alternating` does not use the evidence, because otherwise the gates of all pairs of
+unknown variables soon close, and the remaining factors overfit.
 """
+
+STATIC_STAGES = (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True))
+OPEN_STAGES = (TrainingStage("open", 1.0, False, True),)
+"""Training stages without gates."""
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
 """The last stage if L1 or group L1 is used; it learns the nonzero weights again, without these penalties."""
@@ -90,10 +103,13 @@ class GatedBackend(AbstractBackend):
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
-        message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
-            query variable.
+        message_cost: Cost per query variable of one useful message of a factor over two binary variables, relative to
+            the mean loss. Messages of larger tables cost more; see `learning/risk.py`.
         gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
             which does not depend on the evidence; `none`: all gates are open.
+        schedule: How gates that depend on the evidence are learned. `staged`: static gates and weights first, then all
+            gates and weights together; `alternating`: static gates and weights first, then gates and weights in turn;
+            `joint`: all gates and weights together from the start.
         bp_iterations: Number of iterations of belief propagation.
         gate_threshold: Gate probability below which a factor is omitted in prediction.
         training_gate_threshold: Gate probability that is the midpoint of the soft threshold in training.
@@ -103,7 +119,8 @@ class GatedBackend(AbstractBackend):
         group_l1: Group L1 penalty on the weights of factors with keys; each key is a group. A last stage refits the
             nonzero weights without group L1.
         gate_l2: L2 penalty on the gate weights that do not depend on the evidence.
-        evidence_l2: L2 penalty on the gate weights of evidence features.
+        evidence_l2: L2 penalty on the gate weights of evidence features that all keys of a template share.
+        deviation_l2: L2 penalty on each key's deviations from these weights.
         evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to the fraction
             of known labels in prediction.
         evidence_draws: Number of random choices of the labels that are treated as evidence; training uses all choices.
@@ -127,6 +144,7 @@ class GatedBackend(AbstractBackend):
     loss: str = "squared"
     message_cost: float = 0.0
     gates: str = "evidence"
+    schedule: str = "staged"
     bp_iterations: int = 3
     gate_threshold: float = 0.3
     training_gate_threshold: float = 0.5
@@ -135,6 +153,7 @@ class GatedBackend(AbstractBackend):
     group_l1: float = 0.0
     gate_l2: float = 0.001
     evidence_l2: float = 10.0
+    deviation_l2: float = 10.0
     evidence_fraction: float = 0.0
     evidence_draws: int = 1
     unlabelled: str = "ignore"
@@ -151,6 +170,7 @@ class GatedBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
+        self._require_one_of("schedule", tuple(TRAINING_STAGES))
         self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
@@ -198,7 +218,7 @@ class GatedBackend(AbstractBackend):
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
         n_scored = sum(risk.n_scored for risk in risks)
-        schedule = TRAINING_STAGES[self.gates]
+        schedule = self._stages
         if self.l1 or self.group_l1:
             schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
         for stage in schedule:
@@ -212,6 +232,15 @@ class GatedBackend(AbstractBackend):
         return FitResult(
             {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
         )
+
+    @property
+    def _stages(self) -> tuple[TrainingStage, ...]:
+        match self.gates:
+            case "evidence":
+                return TRAINING_STAGES[self.schedule]
+            case "static":
+                return STATIC_STAGES
+        return OPEN_STAGES
 
     @property
     def _risk_settings(self) -> RiskSettings:
@@ -257,6 +286,7 @@ class GatedBackend(AbstractBackend):
     def _penalties(self, problem: Problem, n_scored: int, stage: TrainingStage, point: np.ndarray) -> Penalties:
         graph, gates = problem.graph, problem.gates
         features = gates.feature_weight_mask(graph)
+        feature_l2 = np.where(gates.key_weight_mask(graph), self.deviation_l2, self.evidence_l2)
         uses_evidence = stage.uses_evidence and self.gates == "evidence"
         learned = np.zeros_like(features) if self.gates == "none" else ~features | uses_evidence
         groups = []
@@ -265,12 +295,12 @@ class GatedBackend(AbstractBackend):
             offsets = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
                 groups.append(offsets.reshape(n_keys, -1))
-        learnable = np.concatenate((graph.layout.learnable_mask(), learned))
+        learnable = np.concatenate((graph.layout.learnable_mask() & stage.learns_weights, learned & stage.learns_gates))
         if stage.refit:
             for rows in groups:
                 learnable[rows] &= point[rows] != 0.0
         return Penalties(
-            np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
+            np.concatenate((graph.layout.l2(self.l2), np.where(features, feature_l2, self.gate_l2))),
             learnable,
             tuple(groups),
             0.0 if stage.refit else self.l1,
@@ -322,30 +352,30 @@ class GatedBackend(AbstractBackend):
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
         """Return the state with the held-out risk for hard gates; the final state of a stage has the best point."""
-        loss, messages = held_out_risk.evaluate(
-            held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
-        )
+        result = held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
+        loss = held_out_risk.evaluate(result)
+        cost = self.message_cost * result.cost / max(held_out_risk.n_queries, 1)
         stopping = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
-        return update_early_stopping(stopping, loss + self.message_cost * messages, self.patience)
+        return update_early_stopping(stopping, loss + cost, self.patience)
 
     def _summary(
         self, risks: list[Risk], held_out_risk: Risk | None, point: np.ndarray
     ) -> dict[str, float | int | str]:
         results = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
-        n_scored = sum(risk.n_scored for risk in risks)
-        losses = [risk.evaluate(result)[0] * risk.n_scored for risk, result in zip(risks, results, strict=True)]
+        n_scored, n_queries = sum(risk.n_scored for risk in risks), sum(risk.n_queries for risk in risks)
+        losses = [risk.evaluate(result) * risk.n_scored for risk, result in zip(risks, results, strict=True)]
         summary: dict[str, float | int | str] = {
             "scored": n_scored,
-            "gated_factors": sum(len(risk.messages_per_factor) for risk in risks),
+            "gated_factors": sum(risk.graph.n_factors for risk in risks),
             "open_factors": sum(int(result.open_factors.sum()) for result in results),
-            "messages_per_query": sum(result.n_messages for result in results)
-            / max(sum(risk.n_queries for risk in risks), 1),
+            "messages_per_query": sum(result.n_messages for result in results) / max(n_queries, 1),
+            "cost_per_query": sum(result.cost for result in results) / max(n_queries, 1),
             "loss": sum(losses) / max(n_scored, 1),
         }
         if held_out_risk is not None:
-            summary["held_out_loss"], summary["held_out_messages_per_query"] = held_out_risk.evaluate(
-                held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
-            )
+            result = held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
+            summary["held_out_loss"] = held_out_risk.evaluate(result)
+            summary["held_out_messages_per_query"] = result.n_messages / max(held_out_risk.n_queries, 1)
         return summary
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefsSpec:
@@ -369,13 +399,13 @@ class GatedBackend(AbstractBackend):
         propagated = risk.infer_with_hard_gates(
             np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold
         )
-        graph, is_open = risk.graph, propagated.open_factors[risk.graph.n_folded :]
+        graph, is_used = risk.graph, propagated.messages[risk.graph.n_folded :] > 0
         result = InferenceResult(
             variables=graph.ungated.variables,
             state_start=graph.ungated.state_start,
             marginals=propagated.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_open])],
+            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_used])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.bp_iterations),
             n_messages=propagated.n_messages,

@@ -36,8 +36,8 @@ def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, bac
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
     variables = graph.ungated.variables
-    n_queries = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
-    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_queries, settings)
+    is_query = _query_mask(problem)[variables]
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], is_query, settings)
 
 
 @dataclass(frozen=True)
@@ -173,4 +173,4 @@ class BeliefLikelihood(AbstractLikelihood):
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         result = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
-        return self.risk.evaluate(result)[0] * self.risk.n_scored, np.full(len(weights), np.nan)
+        return self.risk.evaluate(result) * self.risk.n_scored, np.full(len(weights), np.nan)

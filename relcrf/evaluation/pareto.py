@@ -195,7 +195,7 @@ def _evaluate_fold(
     return ParetoPoint(
         gates=system.gates,
         cost=system.message_cost,
-        loss=risk.evaluate(inferred)[0],
+        loss=risk.evaluate(inferred),
         accuracy=score.accuracy,
         log_likelihood=score.log_likelihood,
         n=score.n,

@@ -83,6 +83,11 @@ class GatedGraph:
     def n_pairs(self) -> int:
         return self.pairs.n_edges
 
+    @property
+    def n_factors(self) -> int:
+        """Return the number of gated factors."""
+        return self.n_folded + self.n_pairs
+
 
 def _zip_masks(graph: ReducedGraph, masks: list[np.ndarray]) -> zip[tuple[TableTerms, np.ndarray]]:
     return zip(graph.node_terms, masks, strict=True)

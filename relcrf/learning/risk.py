@@ -1,12 +1,18 @@
 """Empirical risk of a few iterations of belief propagation with gates on factors, including the cost of messages.
 
-The risk is the mean loss of the labelled variables' beliefs, plus the cost of a message times the number of messages
-per query variable. The gradient of the risk, for the weights of factors and of gates, is computed exactly by
-backpropagation through the iterations (`kernels.gated_pairs`).
+The risk is the mean loss of the labelled variables' beliefs, plus the cost of the messages per query variable. The
+gradient of the risk, for the weights of factors and of gates, is computed exactly by backpropagation through the
+iterations (`kernels.gated_pairs`).
 
 The gate of a factor is open with probability p. In prediction, the factor is omitted if p is below a threshold and
 otherwise raised to the power p. In training, the power is p s, and each message of the factor counts as s messages;
 s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p > threshold.
+
+Only *useful* messages count: those that can influence a query variable in the remaining iterations, over factors with
+open gates (`kernels.gated_reach`). The message of a factor with a single free variable is the same in all iterations
+and counts once. The cost of a message is proportional to the size of the factor's table over free variables. In
+training, the numbers of useful messages are those of hard gates (p above the threshold); they are piecewise constant,
+so that their derivative is 0.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4;
 Stoyanov, Ropson & Eisner (2011).
@@ -33,6 +39,10 @@ from relcrf.kernels.gated_pairs import (
     compute_loss_gradient,
     propagate,
 )
+from relcrf.kernels.gated_reach import count_useful_messages
+
+CELLS_PER_UNIT_COST = 4
+"""Size of a table over two binary variables; a message of such a factor has cost 1."""
 
 LOSSES = ("squared", "cross-entropy", "f")
 
@@ -54,13 +64,19 @@ class PropagationResult(NamedTuple):
 
     Args:
         beliefs: Belief of each state of each node, flat.
-        n_messages: The number of messages sent.
         open_factors: Mask of the gated factors that were included, bool.
+        messages: The number of useful messages of each gated factor; 0 if the factor was omitted.
+        cost: Cost of the useful messages, relative to a message of a factor over two binary variables.
     """
 
     beliefs: np.ndarray
-    n_messages: int
     open_factors: np.ndarray
+    messages: np.ndarray
+    cost: float
+
+    @property
+    def n_messages(self) -> int:
+        return int(self.messages.sum())
 
 
 @dataclass(frozen=True)
@@ -72,8 +88,7 @@ class RiskSettings:
             other states. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
             beliefs of a batch. The F measure is that of state 1 for binary variables, and the mean of the F measures of
             all states for other variables.
-        message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
-            query variable.
+        message_cost: Cost of one message of a factor over two binary variables, relative to the mean loss.
         iterations: Number of iterations of belief propagation.
         threshold: Probability threshold of the gates in training.
         has_gates: Whether factors have gates; otherwise all factors are included.
@@ -98,14 +113,14 @@ class Risk:
         gates: The features of the gates of folded factors, followed by those of the gates of pairs.
         states: The true state of each node, shape (n_nodes,).
         scored: Mask of the nodes whose beliefs have a term in the loss, shape (n_nodes,), bool.
-        n_queries: Number of query variables, scored or not; the number of messages is divided by this number.
+        is_query: Mask of the nodes of query variables, scored or not, shape (n_nodes,), bool.
     """
 
     graph: GatedGraph
     gates: GateFeatures
     states: np.ndarray
     scored: np.ndarray
-    n_queries: int
+    is_query: np.ndarray
     settings: RiskSettings = RiskSettings()
 
     @property
@@ -115,6 +130,10 @@ class Risk:
     @property
     def n_scored(self) -> int:
         return int(self.scored.sum())
+
+    @property
+    def n_queries(self) -> int:
+        return int(self.is_query.sum())
 
     @cached_property
     def layout(self) -> GatedLayout:
@@ -131,15 +150,33 @@ class Risk:
         return start[self.graph.folded_node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
 
     @cached_property
-    def messages_per_factor(self) -> np.ndarray:
-        """Return the number of messages of each gated factor: one to each free end in each iteration."""
-        ends = np.repeat((1, 2), (self.graph.n_folded, self.graph.n_pairs))
-        return np.asarray(self.settings.iterations * ends, dtype=np.float64)
+    def _unit_costs(self) -> np.ndarray:
+        """Return the cost of one message of each gated factor."""
+        graph = self.graph
+        cells = np.concatenate((np.diff(graph.folded.state_start), np.diff(graph.pairs.table_start)))
+        return cells / CELLS_PER_UNIT_COST
+
+    def count_messages(self, is_open: np.ndarray) -> np.ndarray:
+        """Return the number of useful messages of each gated factor if this factor and the open factors are included.
+
+        Args:
+            is_open: Mask of the gated factors whose gate is open, shape (n_factors,), bool.
+        """
+        graph = self.graph
+        counts = np.empty(graph.n_pairs, dtype=np.int32)
+        reaches_query = np.empty(len(self.is_query), dtype=bool)
+        pairs_open = is_open[graph.n_folded :]
+        count_useful_messages(self._ends, pairs_open, self.is_query, self.settings.iterations, counts, reaches_query)
+        return np.concatenate((reaches_query[graph.folded_node].astype(np.int32), counts))
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.ascontiguousarray(self.graph.pairs.edges, dtype=np.int32)
 
     def gate_activations(self, point: np.ndarray, steepness: float) -> GateActivations:
         """Return the gate activations during training for weights `point`, shape (n_weights + n_gate_weights,)."""
         if not self.settings.has_gates:
-            one, zero = np.ones(len(self.messages_per_factor)), np.zeros(len(self.messages_per_factor))
+            one, zero = np.ones(self.graph.n_factors), np.zeros(self.graph.n_factors)
             return GateActivations(one, one, zero, zero)
         z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
@@ -164,8 +201,8 @@ class Risk:
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
         nodes = self._node_potentials(weights, folded, gates.exponent)
         loss = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
-        cost = self.settings.message_cost / max(self.n_queries, 1)
-        value = loss.value + cost * float(self.messages_per_factor @ gates.message_fraction)
+        cost = self._message_costs(gates.message_fraction)
+        value = loss.value + float(cost @ gates.message_fraction)
         d_nodes = loss.nodes.astype(np.float64)
         gradient = np.zeros(len(point))
         graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
@@ -175,9 +212,17 @@ class Risk:
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
         if self.settings.has_gates:
             d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), loss.gate))
-            slope = d_exponent * gates.d_exponent + cost * self.messages_per_factor * gates.d_message_fraction
+            slope = d_exponent * gates.d_exponent + cost * gates.d_message_fraction
             gradient[self.n_weights :] = self.gates.gradient(slope)
         return value, gradient
+
+    def _message_costs(self, message_fraction: np.ndarray) -> np.ndarray:
+        """Return the cost of the useful messages of each gated factor; a fraction of 0.5 or more is an open gate."""
+        if not self.settings.message_cost:
+            return np.zeros(len(message_fraction))
+        messages = self.count_messages(message_fraction >= 0.5)
+        costs: np.ndarray = self.settings.message_cost / max(self.n_queries, 1) * self._unit_costs * messages
+        return costs
 
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         """Return the log potentials of the nodes, plus each folded factor's log potentials times its exponent."""
@@ -225,8 +270,9 @@ class Risk:
         Args:
             point: Weights of factors and of gates.
             threshold: Minimum probability of an open gate.
-            skip_closed: Whether to remove closed factors from the graph. Otherwise, closed factors send uniform
-                messages, which is faster for a single run.
+            skip_closed: Whether to remove closed factors, and factors without useful messages, from the graph.
+                Otherwise, closed factors send uniform messages, which is faster for a single run. The beliefs of query
+                variables are the same.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
@@ -236,23 +282,24 @@ class Risk:
                 _find_nonzero_tables(tables, graph.distinct_pairs.table_start)[graph.pair_class],
             )
         )
-        p = np.ones(len(self.messages_per_factor))
+        p = np.ones(graph.n_factors)
         if self.settings.has_gates:
             p = expit(self.gates.log_odds(point[self.n_weights :]))
             is_open &= p >= threshold
         exponent = np.where(is_open, p, 0.0)
         nodes = self._node_potentials(weights, folded, exponent)
-        gate, open_pairs = exponent[graph.n_folded :], np.flatnonzero(is_open[graph.n_folded :])
-        if skip_closed and len(open_pairs) < graph.n_pairs:
-            pair_class, start = graph.pair_class[open_pairs], graph.distinct_pairs.table_start
+        messages = np.where(is_open, self.count_messages(is_open), 0)
+        gate, used_pairs = exponent[graph.n_folded :], np.flatnonzero(messages[graph.n_folded :])
+        if skip_closed and len(used_pairs) < graph.n_pairs:
+            pair_class, start = graph.pair_class[used_pairs], graph.distinct_pairs.table_start
             layout, gate = (
-                build_layout(graph.ungated.state_start, graph.pairs.edges[open_pairs], pair_class, start),
-                gate[open_pairs],
+                build_layout(graph.ungated.state_start, graph.pairs.edges[used_pairs], pair_class, start),
+                gate[used_pairs],
             )
         else:
             layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
+        return PropagationResult(beliefs.astype(np.float64), is_open, messages, float(self._unit_costs @ messages))
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
         """Return the exponents that `infer_with_hard_gates` uses for the factors of each group with gates.
@@ -270,19 +317,18 @@ class Risk:
             start += len(factor)
         return exponents
 
-    def evaluate(self, result: PropagationResult) -> tuple[float, float]:
-        """Return the mean loss of the scored nodes in an inference result, and the messages per query variable."""
+    def evaluate(self, result: PropagationResult) -> float:
+        """Return the mean loss of the scored nodes in an inference result."""
         start, n = self.graph.ungated.state_start, max(self.n_scored, 1)
-        messages_per_query = result.n_messages / max(self.n_queries, 1)
         nodes = np.flatnonzero(self.scored)
         if self.settings.loss == "f":
-            return self._f_loss(result.beliefs)[0], messages_per_query
+            return self._f_loss(result.beliefs)[0]
         true_beliefs = result.beliefs[start[nodes] + self.states[nodes]]
         if self.settings.loss == "cross-entropy":
-            return -float(np.log(np.maximum(true_beliefs, 1e-300)).sum()) / n, messages_per_query
+            return -float(np.log(np.maximum(true_beliefs, 1e-300)).sum()) / n
         node = np.repeat(np.arange(len(self.scored)), self.graph.ungated.cardinality)
         squares = np.bincount(node, result.beliefs**2, len(self.scored))[nodes]
-        return float((0.5 * (squares + 1.0) - true_beliefs).sum()) / n, messages_per_query
+        return float((0.5 * (squares + 1.0) - true_beliefs).sum()) / n
 
 
 def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -5,12 +5,14 @@ import pickle
 import re
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import gated_worlds as worlds
 import numpy as np
 import pytest
 from command import json_command, relcrf_command
+from gated import count_row_messages
 from interrupted import assert_goes_on
 
 import relcrf
@@ -69,12 +71,13 @@ def test_links_that_do_not_matter_close(rows, gates):
     model, grounding = rows
     given = random_mask(grounding, seed=105)
     ungated = api.fit(model, grounding, "gated", observed=given, gates="none")
-    gated = api.fit(model, grounding, "gated", observed=given, gates=gates, message_cost=0.002)
+    gated = api.fit(model, grounding, "gated", observed=given, gates=gates, message_cost=0.006)
     other = worlds.rows(2000, seed=1)
     (without, every), (score, sent) = score_hidden(ungated, other), score_hidden(gated, other)
     assert score.accuracy > without.accuracy - 0.01
-    assert every == 21.0 and sent < every / 8
     new = gated.ground(relcrf.Dataset(other))
+    asked = random_mask(new)
+    assert every == count_row_messages(asked.reshape(2000, 8)) / asked.sum() and sent < every / 8
     found = api.predict(gated, new, hidden=np.ones(len(new.states), dtype=bool))
     assert open_keys(gated, found) <= {("t0", "t1"), ("t2", "t3")}
     assert gated.summary["open_factors"] < gated.summary["gated_factors"] / 8
@@ -94,11 +97,11 @@ def test_the_state_of_a_neighbour_opens_a_link():
     model, grounding = grounded(worlds.SWITCHED, worlds.switched())
     settings = {"observed": attribute_mask(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
-    for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
+    for gates, price in (("evidence", 0.08), ("static", 0.08), ("static", 0.8)):
         fit = api.fit(model, grounding, "gated", gates=gates, message_cost=price, **settings)
         found[gates, price] = score_hidden(fit, other, lambda g: ~attribute_mask(g, "switch"), "Thing.lamp")
     (score, sent), (all_score, all_sent), (none_score, none_sent) = found.values()
-    assert all_sent == 3.0 and none_sent == 0.0 and 1.3 < sent < 1.7, "half of the switches are off"
+    assert all_sent == 1.0 and none_sent == 0.0 and 0.43 < sent < 0.57, "half of the switches are off"
     assert score.log_likelihood == pytest.approx(all_score.log_likelihood, abs=0.01)
     # Without evidence, as many messages cover a random half of the links, for half of the gain.
     assert score.log_likelihood > (all_score.log_likelihood + none_score.log_likelihood) / 2 + 0.1
@@ -134,9 +137,9 @@ def test_optimisers_end_near_each_other(rows):
 )
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", observed=random_mask(grounding, seed=105), message_cost=0.002, **settings)
+    fit = api.fit(model, grounding, "gated", observed=random_mask(grounding, seed=105), message_cost=0.006, **settings)
     score, sent = score_hidden(fit, worlds.rows(seed=1))
-    assert score.accuracy > 0.68 and sent < 6.0
+    assert score.accuracy > 0.68 and sent < 4.0
 
 
 def test_each_loss_is_the_smallest_where_it_is_learned(rows):
@@ -154,7 +157,7 @@ def test_each_loss_is_the_smallest_where_it_is_learned(rows):
             system = relcrf.backends.registry.make_backend("gated", gates="none", loss=loss)
             risk = system.joint_likelihood(problem, fit.learned.vectors).risk(problem)
             point = np.concatenate((fit.learned.vectors["weights"], fit.learned.vectors["gates"]))
-            losses.append(risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0])
+            losses.append(risk.evaluate(risk.infer_with_hard_gates(point, 0.3)))
         assert own.summary["loss"] == min(losses), loss
 
 
@@ -173,6 +176,40 @@ def test_penalties_leave_fixed_weights_alone():
     model, grounding = grounded(text, worlds.weather(60))
     fit = api.fit(model, grounding, "gated", group_l1=3.0)
     assert fit.weights().columns["weight"][-1] == 0.004
+
+
+@pytest.mark.parametrize("schedule", ["joint", "alternating"])
+def test_each_schedule_closes_links_that_do_not_matter(rows, schedule):
+    model, grounding = rows
+    settings = {"observed": random_mask(grounding, seed=105), "message_cost": 0.006, "schedule": schedule}
+    fit = api.fit(model, grounding, "gated", **settings)
+    score, sent = score_hidden(fit, worlds.rows(seed=1))
+    assert score.accuracy > 0.7 and sent < 4.0, "14 messages without gates"
+
+
+def test_alternating_stages_change_one_kind_of_weights(rows):
+    _, grounding = rows
+    problem = api.training_problem(grounding, evidence=random_mask(grounding, seed=105))
+    backend = relcrf.backends.registry.make_backend(
+        "gated", schedule="alternating", validation_fraction=0.0, message_cost=0.006, max_iterations=3
+    )
+    stages = dict(backend.fit(problem, Monitor()).stages)
+    names = ("static", "gates", "weights", "sharp_gates", "sharp_weights")
+    points = [np.split(stages[name].point, [grounding.graph.layout.size]) for name in names]
+    changed = [[bool((before != after).any()) for before, after in zip(*two, strict=True)] for two in pairwise(points)]
+    assert changed == [[False, True], [True, False]] * 2
+
+
+def test_keys_have_separate_penalties_on_gate_weights(rows):
+    """A high penalty on deviations leaves only the shared weights of evidence features."""
+    model, grounding = rows
+    settings = {"observed": random_mask(grounding, seed=105), "message_cost": 0.006, "max_iterations": 30}
+    for strengths, is_zero in (((1.0, 1e5), [True, False]), ((1e5, 1.0), [False, True])):
+        evidence_l2, deviation_l2 = strengths
+        fit = api.fit(model, grounding, "gated", evidence_l2=evidence_l2, deviation_l2=deviation_l2, **settings)
+        matrix = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(29, -1)
+        largest = abs(matrix[:28, 1:]).max(), abs(matrix[28, 1:]).max()
+        assert [size < 0.03 for size in largest] == is_zero, largest
 
 
 # Evidence and hidden variables
@@ -198,8 +235,8 @@ def test_observed_variables_are_evidence_without_loss(rows):
     given = random_mask(grounding, seed=105)
     fit = api.fit(model, grounding, "gated", observed=given, gates="none", validation_fraction=0.0, max_iterations=5)
     assert fit.summary["scored"] == (~given).sum()
-    # Each query variable has 7 links; a link sends one message to the query end in each of 3 iterations.
-    assert fit.summary["messages_per_query"] == 21.0
+    free = ~given.reshape(300, 8)
+    assert fit.summary["messages_per_query"] == count_row_messages(free) / free.sum()
 
 
 def test_evidence_fraction_and_draws(rows):
@@ -325,7 +362,7 @@ def test_gates_ignore_new_words_of_bags():
     }
     fit = api.fit(model, grounding, "gated", **settings)
     score, sent = score_hidden(fit, papers(["tied", "loose"], seed=1), lambda g: attribute_mask(g, "one"), "Paper.one")
-    assert 1.2 < sent < 1.8 and score.accuracy > 0.7
+    assert 0.4 < sent < 0.6 and score.accuracy > 0.7
     for words in (["tied", "new"], ["new", "loose"]):
         again, _ = score_hidden(fit, papers(words, seed=1), lambda g: attribute_mask(g, "one"), "Paper.one")
         assert np.isfinite(again.log_likelihood)
@@ -385,8 +422,9 @@ def test_a_single_key_shares_its_gate_with_those_of_other_tables():
             (("static", 3), ("sharp", 2)),
         ),
         ({"optimiser": "lbfgs", "l1": 1.0}, (("static", 3), ("evidence", 2), ("refit", 2))),
+        ({"schedule": "alternating"}, (("gates", 2), ("sharp_weights", 2))),
     ],
-    ids=["adam", "smd", "l1"],
+    ids=["adam", "smd", "l1", "alternating"],
 )
 def test_interrupted_run_resumes_exactly(rows, tmp_path, settings, stops):
     settings = {"message_cost": 0.002, "max_iterations": 6, "patience": 3, "batch_size": 100, **settings}
@@ -442,6 +480,7 @@ def test_joint_likelihood_is_the_sum_of_log_beliefs(rows):
 BAD = (
     {"loss": "magic"},
     {"gates": "magic"},
+    {"schedule": "magic"},
     {"unlabelled": "magic"},
     {"optimiser": "magic"},
     {"bp_iterations": 0},

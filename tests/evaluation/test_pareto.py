@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gated import count_row_messages
 
 import relcrf
 from relcrf import api
@@ -15,6 +16,7 @@ from relcrf.backends.problems import training_problem
 from relcrf.errors import UsageError
 from relcrf.evaluation.pareto import ParetoFront, ParetoPoint, make_systems, pareto_optimal
 from relcrf.evaluation.splits import Fold
+from relcrf.graph.reduction import Role
 from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
@@ -46,11 +48,19 @@ def point(loss, messages):
     return ParetoPoint("evidence", 0.0, loss, 0.5, -1.0, 1, 1, messages, 1, 1, 1, 0.0, 0.0)
 
 
-def test_higher_costs_give_fewer_messages(front):
+@pytest.fixture(scope="module")
+def messages_of_open_gates(fields):
+    """Return the number of useful messages per query variable if all gates are open."""
+    _, grounding, hidden = fields
+    free = Fold.from_test("late", hidden).query_problem(training_problem(grounding)).roles == Role.FREE
+    return count_row_messages(free.reshape(240, 10)) / free.sum()
+
+
+def test_higher_costs_give_fewer_messages(front, messages_of_open_gates):
     assert not front.interrupted
     assert [one.cost for one in front.points] == sorted(COSTS)
     each = [one.messages_per_query for one in front.points]
-    assert front.points[0].open_fraction == 1.0 and each[0] == 27.0, "three iterations over nine neighbours"
+    assert front.points[0].open_fraction == 1.0 and each[0] == messages_of_open_gates
     assert all(after <= before * 1.05 for before, after in pairwise(each)), each
     assert each[-1] < 0.2 * each[0]
     for one in front.points:
@@ -73,7 +83,7 @@ def test_point_equals_manual_fit(fields, front):
     assert first.loss == pytest.approx(errors[is_test].mean(), abs=1e-6)
 
 
-def test_each_fit_is_warm_started(fields, front):
+def test_each_fit_is_warm_started(fields, front, messages_of_open_gates):
     """Check that likelihood training is skipped, and that the result is as good as from a cold start."""
     _, grounding, hidden = fields
     stages = {}
@@ -91,7 +101,7 @@ def test_each_fit_is_warm_started(fields, front):
     (cold,) = api.pareto(grounding, (3e-3,), [Fold.from_test("late", hidden)], **SETTINGS).points
     warm = next(one for one in front.points if one.cost == 3e-3)
     assert warm.loss + 3e-3 * warm.messages_per_query < 1.1 * (cold.loss + 3e-3 * cold.messages_per_query)
-    assert warm.messages_per_query < 27.0, "gates that a low cost has opened close again"
+    assert warm.messages_per_query < messages_of_open_gates, "gates that a low cost has opened close again"
 
 
 def test_hidden_labels_are_not_learned_from(fields):
@@ -159,7 +169,7 @@ def test_invalid_sweeps_raise_error(fields):
         api.pareto(grounding, (0.0,), [Fold.from_test("late", np.zeros_like(hidden))])
 
 
-def test_saturated_gates_close_at_a_higher_cost(fields):
+def test_saturated_gates_close_at_a_higher_cost(fields, messages_of_open_gates):
     _, grounding, hidden = fields
     fold, problem = Fold.from_test("late", hidden), training_problem(grounding)
     learning = fold.learning_problem(problem)
@@ -167,4 +177,4 @@ def test_saturated_gates_close_at_a_higher_cost(fields):
     start = dict(cheap.fit(learning, Monitor()).vectors)
     start["gates"] = np.where(start["gates"] == start["gates"].max(), 30.0, 0.0)
     found = expensive.infer(fold.query_problem(problem), expensive.fit(learning, Monitor(), start).vectors)
-    assert found.n_messages < 0.8 * 27.0 * len(found.variables)
+    assert found.n_messages < 0.8 * messages_of_open_gates * len(found.variables)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from gated import gated_factors, propagated, random_gating
+from gated import count_useful_messages, gated_factors, propagated, random_gating
 from graphs import random_graph
 from objectives import finite_differences
 from scipy.special import expit, logit
@@ -53,13 +53,18 @@ def loss_of(kind, beliefs, problem, scored):
     return total
 
 
+def cells_per_message(problem, gated):
+    """Return the size of each factor's table over its free variables."""
+    return np.array([problem.graph.cardinality[free].prod() for free in gated], dtype=float)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("seed", range(12))
 def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
     problem, scored, point, settings = world(seed)
     risk = partial(build_risk(problem, scored, replace(settings, loss=loss), "gated"), steepness=1.5)
     size = problem.graph.layout.size
-    factors, messages = [], 0.0
+    factors, gated, fractions = [], [], []
     known = gated_factors(
         problem.graph, problem.gates, problem.roles, problem.states, problem.queries, point[:size], point[size:]
     )
@@ -69,9 +74,13 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
             continue
         counted = expit(1.5 * (z - logit(settings.threshold)))
         factors.append((free, expit(z) * counted * table))
-        messages += settings.iterations * len(free) * counted
+        gated.append(free)
+        fractions.append(counted)
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
-    expected = loss_of(loss, beliefs, problem, scored) + settings.message_cost * messages / scored.sum()
+    is_open = np.array(fractions) >= 0.5
+    messages = count_useful_messages(gated, is_open, problem.queries, settings.iterations)
+    cost = np.dot(messages * np.array(fractions), cells_per_message(problem, gated)) / 4
+    expected = loss_of(loss, beliefs, problem, scored) + settings.message_cost * cost / scored.sum()
     value, gradient = risk(point)
     assert value == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
@@ -82,26 +91,34 @@ def test_hard_gates_leave_factors_out(seed):
     problem, scored, point, settings = world(seed)
     risk = build_risk(problem, scored, settings, "gated")
     size = problem.graph.layout.size
-    factors, messages = [], 0
+    factors, gated, is_open = [], [], []
     known = gated_factors(
         problem.graph, problem.gates, problem.roles, problem.states, problem.queries, point[:size], point[size:]
     )
     for free, table, z in known:
         if z is None:
             factors.append((free, table))
-        elif expit(z) >= 0.45 and table.any():
+            continue
+        gated.append(free)
+        is_open.append(expit(z) >= 0.45 and table.any())
+        if is_open[-1]:
             factors.append((free, expit(z) * table))
-            messages += settings.iterations * len(free)
+    messages = count_useful_messages(gated, is_open, problem.queries, settings.iterations) * np.array(
+        is_open, dtype=int
+    )
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
     for skip in (True, False):
         found = risk.infer_with_hard_gates(point, 0.45, skip_closed=skip)
-        flat = np.concatenate([beliefs[v] for v in risk.graph.ungated.variables])
-        np.testing.assert_allclose(found.beliefs, flat, atol=1e-9)
-        assert found.n_messages == messages
+        for node, variable in enumerate(risk.graph.ungated.variables):
+            if problem.queries[variable] or not skip:
+                states = slice(*risk.graph.ungated.state_start[node : node + 2])
+                np.testing.assert_allclose(found.beliefs[states], beliefs[variable], atol=1e-9)
+        assert found.n_messages == messages.sum()
+        assert found.open_factors.sum() == sum(is_open)
+        assert found.cost == np.dot(messages, cells_per_message(problem, gated)) / 4
     for loss in LOSSES:
-        value, each = build_risk(problem, scored, replace(settings, loss=loss), "gated").evaluate(found)
+        value = build_risk(problem, scored, replace(settings, loss=loss), "gated").evaluate(found)
         assert value == pytest.approx(loss_of(loss, beliefs, problem, scored), rel=1e-9)
-        assert each == pytest.approx(messages / scored.sum())
 
 
 def test_without_gates_all_are_open():
@@ -109,7 +126,7 @@ def test_without_gates_all_are_open():
     risk = build_risk(problem, scored, replace(settings, has_gates=False, message_cost=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
-    assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0] == pytest.approx(value, rel=1e-9)
+    assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3)) == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
 
 

@@ -104,3 +104,44 @@ def propagated(graph, roles, factors, iterations):
                 product = product * message[p, v]
         beliefs[v] = product / product.sum()
     return beliefs
+
+
+def count_useful_messages(factors, is_open, is_query, iterations):
+    """Return the number of messages of each gated factor that influence a query over the open factors.
+
+    Args:
+        factors: The free variables of each gated factor: one or two.
+        is_open: Whether each factor is open.
+        is_query: Whether each variable is a query.
+    """
+    pairs = [p for p, free in enumerate(factors) if len(free) == 2 and is_open[p]]
+
+    def is_useful(p, variable, t):
+        """Return whether a message of factor p to a variable in iteration t influences a query."""
+        if t == iterations:
+            return is_query[variable]
+        return any(
+            is_useful(q, factors[q][1 - factors[q].index(variable)], t + 1)
+            for q in pairs
+            if q != p and variable in factors[q]
+        )
+
+    counts = []
+    for p, free in enumerate(factors):
+        if len(free) == 2:
+            counts.append(sum(is_useful(p, v, t) for v in free for t in range(1, iterations + 1)))
+        else:  # its message arrives before the first iteration
+            counts.append(any(is_useful(p, *free, t) for t in range(iterations + 1)))
+    return np.array(counts)
+
+
+def count_row_messages(free):
+    """Return the number of useful messages in three iterations over rows with a factor for each pair of a row's variables.
+
+    Args:
+        free: Mask of the free variables, which are queries, shape (n_rows, n_variables); the others are evidence.
+    """
+    n_free = free.sum(axis=1)
+    # With two free variables, no message is passed on, so only those of the last iteration are useful.
+    pairs = np.where(n_free == 2, 2, 3 * n_free * (n_free - 1))
+    return int((n_free * (free.shape[1] - n_free) + pairs).sum())

@@ -22,6 +22,7 @@ import numpy as np
 from relcrf.backends import run_folder
 from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
 from relcrf.backends.base import Monitor
+from relcrf.backends.latent_scores import latent_scores as latent_scores
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem

@@ -180,7 +180,8 @@ class Training:
         return LearnedModel(
             spec=self.spec,
             backend=self.backend,
-            settings=asdict(learned.configure(system)),
+            settings=asdict(system),
+            chosen_settings=learned.settings,
             vectors=learned.vectors,
             layout=grounding.graph.layout,
             templates=grounding.templates,

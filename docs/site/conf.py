@@ -38,7 +38,7 @@ _CLASSES = sorted(page.stem for page in (ROOT / "docs/reference/api").glob("*.md
 
 CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
-    "how-to/evaluate": ("pareto",),
+    "how-to/evaluate": ("pareto", "knowledge_graphs"),
     "how-to/explain": ("weights", "learned_graph"),
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>"),
     "reference/language": ("grammar",),
@@ -60,6 +60,7 @@ CHILDREN = {
         "ess_extensions",
         "trmrf_backend",
         "trmrf",
+        "knowledge",
         "grafting",
         "gated",
         "classical",

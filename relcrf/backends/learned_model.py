@@ -60,7 +60,8 @@ class LearnedModel:
     """A model with all information that prediction needs.
 
     Args:
-        backend, settings: Name and settings of the backend.
+        backend, settings: Name and settings of the backend, as requested.
+        chosen_settings: The values that training chose for settings with the value `auto`.
         vectors: Weight vectors by name, of shape (layout.size,), except those in `schemas`.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
         vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
@@ -84,13 +85,14 @@ class LearnedModel:
     converged: bool
     log: tuple[Mapping[str, Any], ...] = field(default=())
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
+    chosen_settings: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, WeightSchema] = field(default_factory=dict)
     moments: Moments | None = None
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
         """Return the backend; the given settings override the settings of training."""
-        return make_backend(self.backend, **{**self.settings, **settings})
+        return make_backend(self.backend, **{**self.settings, **self.chosen_settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
         """Return the grounding with the candidates that training chose.

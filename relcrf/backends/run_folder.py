@@ -174,6 +174,7 @@ def save(
         "format": FORMAT_VERSION,
         "backend": learned.backend,
         "settings": dict(learned.settings),
+        "chosen_settings": dict(learned.chosen_settings),
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "vectors": sorted(learned.vectors),
@@ -236,7 +237,8 @@ def load(folder: Path) -> LearnedModel:
             raise DataError(Diagnostic("E335", message, hint="use the relcrf version of the folder, or train again"))
         _require_unchanged(folder)
         backend = from_json_value(str, run["backend"])
-        settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
+        settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
+        summary, converged = dict(run["summary"]), bool(run["converged"])
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
@@ -263,6 +265,7 @@ def load(folder: Path) -> LearnedModel:
         spec=spec,
         backend=backend,
         settings=settings,
+        chosen_settings=chosen_settings,
         vectors=vectors,
         layout=schema.layout,
         templates=schema.templates,

@@ -119,6 +119,12 @@ def evaluate(
             help="Folder for the predictions of each fold; existing predictions are reused.",
         ),
     ] = None,
+    rank: Annotated[
+        str,
+        typer.Option(
+            "--rank", metavar="NAMES", help="Comma-separated arguments of Boolean relations for MRR and hits, e.g. x,y."
+        ),
+    ] = "",
 ) -> None:
     """Score held-out labels by cross-validation, and report leakage. (Alias: cv.)
 
@@ -129,11 +135,10 @@ def evaluate(
             message = "--backend, --set and --out cannot be used with a run folder"
             hint = "remove them, or evaluate a .rcrf model"
             raise UsageError(Diagnostic("E342", message, hint=hint))
-        evaluation = _evaluate_run(target, tables, folds, session)
+        evaluation = _evaluate_run(target, tables, folds, session, _split_at_commas(rank))
     else:
-        evaluation = _evaluate_model(
-            target, tables, folds, session, list(dict.fromkeys(backend or ["ess"])), setting, out
-        )
+        backends = list(dict.fromkeys(backend or ["ess"]))
+        evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, _split_at_commas(rank))
     if session.as_json:
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
         return
@@ -146,12 +151,14 @@ def evaluate(
         print_line(f"wrote predictions to {out}")
 
 
-def _evaluate_run(run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions) -> Evaluation:
+def _evaluate_run(
+    run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions, rank: list[str]
+) -> Evaluation:
     fit = api.load_fit(run)
     plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
-        return api.evaluate_run(fit.learned, grounding, plan)
+        return api.evaluate_run(fit.learned, grounding, plan, rank=rank)
 
 
 def _evaluate_model(
@@ -162,6 +169,7 @@ def _evaluate_model(
     backends: list[str],
     setting: list[str] | None,
     out: Path | None,
+    rank: list[str],
 ) -> Evaluation:
     chosen = _parse_backend_settings(backends, setting, [LOCAL])
     loaded = api.load(model)
@@ -176,6 +184,7 @@ def _evaluate_model(
                 plan,
                 settings=chosen,
                 folder=out,
+                rank=rank,
                 progress=lambda label: _PrefixedMonitor(display, label),
             )
         except KeyboardInterrupt:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from relcrf.backends.base import AbstractBackend, Monitor
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.registry import make_backend
@@ -14,6 +16,7 @@ from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.leakage import Leakage, measure_leakage
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Predictions
+from relcrf.evaluation.ranking import group_tuples
 from relcrf.evaluation.runner import (
     ProgressCallback,
     SystemResult,
@@ -47,14 +50,23 @@ class Evaluation:
 
     @classmethod
     def from_results(
-        cls, grounding: Grounding, plan: SplitPlan, folds: tuple[Fold, ...], results: Mapping[str, SystemResult]
+        cls,
+        grounding: Grounding,
+        plan: SplitPlan,
+        folds: tuple[Fold, ...],
+        results: Mapping[str, SystemResult],
+        groups: Mapping[str, np.ndarray],
     ) -> Evaluation:
-        """Build an evaluation from results; add the baseline `MAJORITY` if every fold has training labels."""
+        """Build an evaluation from results; add the baseline `MAJORITY` if every fold has training labels.
+
+        Args:
+            groups: See `group_tuples`.
+        """
         labelled = labelled_in_grounding(grounding)
         by_system = {name: result.predictions for name, result in results.items() if result.predictions}
         if all(fold.train_mask(labelled).any() for fold in folds):
             by_system = {MAJORITY: tuple(predict_frequencies(grounding, fold) for fold in folds), **by_system}
-        predictions = Predictions.from_folds(grounding, folds, by_system)
+        predictions = Predictions.from_folds(grounding, folds, by_system, groups)
         return cls(str(plan), folds, results, predictions, measure_leakage(grounding, folds))
 
     @property
@@ -124,30 +136,35 @@ def evaluate(
     settings: BackendSettings | None = None,
     folder: Path | None = None,
     progress: ProgressCallback = _ignore_progress,
+    rank: Sequence[str] = (),
 ) -> Evaluation:
     """Cross-validate backends and the baselines `LOCAL` and `MAJORITY`: hold out and score each fold in turn.
 
     Args:
         split: A split plan or the text of one; see `relcrf.data.split_plan`.
         folder: The folder for prediction files; folds that it already contains are loaded and not recomputed.
+        rank: Arguments of predicted Boolean relations by which true tuples are ranked; see `group_tuples`.
 
     Raises:
-        UsageError: A backend, setting or split is unknown; a backend rejects the model; `folder` contains predictions
-            of another model or split (E353).
+        UsageError: A backend, setting, split or argument is unknown; a backend rejects the model; `folder` contains
+            predictions of another model or split (E353).
         DataError: The split is impossible, or leaves no training labels.
     """
     plan = parse_split(split) if isinstance(split, str) else split
     systems = _make_systems((LOCAL, *backends), settings)
-    folds = make_folds(grounding, plan)
-    return Evaluation.from_results(grounding, plan, folds, run_systems(grounding, folds, systems, progress, folder))
+    folds, groups = make_folds(grounding, plan), group_tuples(grounding, rank)
+    results = run_systems(grounding, folds, systems, progress, folder)
+    return Evaluation.from_results(grounding, plan, folds, results, groups)
 
 
-def evaluate_run(learned: LearnedModel, grounding: Grounding, split: SplitPlan | str) -> Evaluation:
-    """Score the predictions of a trained model and of `MAJORITY`; for `split` see `evaluate`."""
+def evaluate_run(
+    learned: LearnedModel, grounding: Grounding, split: SplitPlan | str, *, rank: Sequence[str] = ()
+) -> Evaluation:
+    """Score the predictions of a trained model and of `MAJORITY`; for `split` and `rank` see `evaluate`."""
     plan = parse_split(split) if isinstance(split, str) else split
-    folds = make_folds(grounding, plan, for_training=False)
+    folds, groups = make_folds(grounding, plan, for_training=False), group_tuples(grounding, rank)
     predictions = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
-    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)})
+    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)}, groups)
 
 
 def compare(
@@ -194,7 +211,7 @@ def compare(
         n_subgraphs=n_subgraphs,
         seed=max(plan.seed, 0),
     )
-    return Evaluation.from_results(grounding, plan, folds, results)
+    return Evaluation.from_results(grounding, plan, folds, results, {})
 
 
 def _make_systems(backends: Sequence[str], settings: BackendSettings | None) -> dict[str, AbstractBackend]:

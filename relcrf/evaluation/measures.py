@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -15,9 +15,15 @@ BINS = 10
 """Number of confidence bins of equal width in the calibration error."""
 
 MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "calibration_error")
-"""Names of all measures in display order."""
+"""Names of the measures of all attributes and relations, in display order."""
 
-RANKING_MEASURES = ("roc_auc", "pr_auc")
+HITS = {"hits_at_1": 1, "hits_at_3": 3, "hits_at_10": 10}
+"""The maximum rank of a hit, by the name of the measure."""
+
+LINK_MEASURES = ("mrr", *HITS)
+"""Names of the measures of ranks in groups of tuples, which are defined for Boolean relations."""
+
+RANKING_MEASURES = ("roc_auc", "pr_auc", *LINK_MEASURES)
 """Measures that compare items with each other.
 
 These measures are computed within each fold, because only predictions of one trained model can be ranked, and are then
@@ -52,10 +58,18 @@ class ScoredLabels:
     Args:
         probabilities: The probability of each state, shape (n, n_states).
         truth: The label of each item, shape (n,).
+        groups: Several partitions of the items; in each partition, the items of a group are ranked together. The group
+            of each item, shape (n_partitions, n). None: the items are not ranked.
     """
 
     probabilities: np.ndarray
     truth: np.ndarray
+    groups: np.ndarray | None = None
+
+    @property
+    def measure_names(self) -> tuple[str, ...]:
+        """The names of the measures of these items, in display order."""
+        return MEASURES if self.groups is None else (*MEASURES, *LINK_MEASURES)
 
     def score(self) -> Score:
         """Return accuracy and log-likelihood; nan without labels."""
@@ -64,8 +78,8 @@ class ScoredLabels:
         accuracy, loss = self.item_measures["accuracy"].mean(), self.item_measures["log_loss"].mean()
         return Score(float(accuracy), -float(loss), len(self.truth))
 
-    def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
-        """Return the measures `names`; nan if a measure is undefined.
+    def measures(self, weights: np.ndarray | None = None, names: Sequence[str] | None = None) -> dict[str, float]:
+        """Return the measures `names` (default: `measure_names`); nan if a measure is undefined.
 
         - `accuracy`: the fraction of items whose most probable state is the label.
         - `log_loss`: the mean negative log-probability of the label, in nats.
@@ -75,18 +89,23 @@ class ScoredLabels:
           state against the rest.
         - `pr_auc`: for two states, the average precision of the second state; otherwise undefined.
         - `calibration_error`: the absolute difference of confidence and accuracy of an item's bin, averaged over items.
+        - `mrr`: the mean of 1 / rank; see `ranks`.
+        - `hits_at_1`, `hits_at_3`, `hits_at_10`: the fraction of ranks up to 1, 3 or 10.
 
         Args:
             weights: Nonnegative weights of the items, shape (n,). Default: 1.
         """
         weights = np.ones(len(self.truth)) if weights is None else weights
+        names = self.measure_names if names is None else names
         if not weights.sum():
             return dict.fromkeys(names, float("nan"))
-        others = {
+        others: dict[str, Callable[[np.ndarray], float]] = {
             "macro_f1": self._macro_f1,
             "roc_auc": self._roc_auc,
             "pr_auc": self._average_precision,
             "calibration_error": self._calibration_error,
+            "mrr": lambda weights: self._mean_of_ranks(weights, np.reciprocal),
+            **{name: partial(self._mean_of_ranks, function=partial(np.greater_equal, k)) for name, k in HITS.items()},
         }
         return {
             name: others[name](weights) if name in others else float(weights @ self.item_measures[name] / weights.sum())
@@ -109,6 +128,36 @@ class ScoredLabels:
             "log_loss": -np.log(np.maximum(label_probabilities, MIN_PROBABILITY)),
             "brier": squares / 2.0 if self.probabilities.shape[1] == 2 else squares,
         }
+
+    @cached_property
+    def ranks(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rank of each item with label 1 in each of its groups that has an item with label 0, and this item.
+
+        The rank is 1 plus the number of items with label 0 in the group that have a higher probability of state 1, plus
+        half of the number of those with an equal probability. Other items with label 1 do not count (*filtered* rank).
+        """
+        rank, item = [np.empty(0)], [np.empty(0, dtype=np.int64)]
+        for group in np.empty((0, 0)) if self.groups is None else self.groups:
+            order = np.lexsort((-self.probabilities[:, 1], group))
+            score, ordered, is_false = self.probabilities[order, 1], group[order], self.truth[order] == 0
+            new_group = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+            new_run = new_group | np.concatenate(([True], score[1:] != score[:-1]))
+            before = np.concatenate(([0], np.cumsum(is_false)))
+            group_start, run_start = np.flatnonzero(new_group), np.flatnonzero(new_run)
+            group_false, run_false = (
+                np.diff(before[np.append(start, len(order))]) for start in (group_start, run_start)
+            )
+            in_group, in_run = np.cumsum(new_group) - 1, np.cumsum(new_run) - 1
+            higher = before[run_start][in_run] - before[group_start][in_group]
+            ranked = ~is_false & (group_false[in_group] > 0)
+            rank.append((1.0 + higher + 0.5 * run_false[in_run])[ranked])
+            item.append(order[ranked])
+        return np.concatenate(rank), np.concatenate(item)
+
+    def _mean_of_ranks(self, weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> float:
+        ranks, items = self.ranks
+        total = weights[items].sum()
+        return float(weights[items] @ function(ranks) / total) if total else float("nan")
 
     def _macro_f1(self, weights: np.ndarray) -> float:
         k = self.probabilities.shape[1]

@@ -13,7 +13,7 @@ from relcrf.backends.base import InferenceResult
 from relcrf.columns.offsets import offsets
 from relcrf.data.frame import Frame
 from relcrf.evaluation.intervals import Clusters, Interval, bias_corrected_interval, fold_interval, percentile_interval
-from relcrf.evaluation.measures import MEASURES, MIN_PROBABILITY, RANKING_MEASURES, Score, ScoredLabels
+from relcrf.evaluation.measures import MIN_PROBABILITY, RANKING_MEASURES, Score, ScoredLabels
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
@@ -87,11 +87,16 @@ class FoldPrediction:
         start = offsets(grounding.graph.cardinality[test])
         return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
 
-    def block_labels(self, block: VariableBlock) -> ScoredLabels:
-        """Return the predictions of one attribute or relation."""
+    def block_labels(self, block: VariableBlock, groups: np.ndarray | None = None) -> ScoredLabels:
+        """Return the predictions of one attribute or relation.
+
+        Args:
+            groups: Groups of the block's variables that are ranked together, shape (n_partitions, block.count).
+        """
         items = block.index_slice(self.variables)
         table = self.probabilities[self.state_start[items.start] : self.state_start[items.stop]]
-        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[items])
+        test_groups = None if groups is None else groups[:, self.variables[items] - block.start]
+        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[items], test_groups)
 
     def score(self) -> Score:
         """Return accuracy and log-likelihood over all attributes together."""
@@ -156,21 +161,27 @@ class Predictions:
         component: The connected component of each variable of the ground graph, shape (n_variables,).
         n_train: The number of training labels of each fold and block, shape (n_folds, n_blocks).
         by_system: One prediction per fold for each system, by the system's name.
+        groups: Groups of tuples that are ranked together, by the name of the relation; see `ranking.group_tuples`.
     """
 
     blocks: tuple[VariableBlock, ...]
     component: np.ndarray
     n_train: np.ndarray
     by_system: Mapping[str, Sequence[FoldPrediction]]
+    groups: Mapping[str, np.ndarray]
 
     @classmethod
     def from_folds(
-        cls, grounding: Grounding, folds: Sequence[Fold], by_system: Mapping[str, Sequence[FoldPrediction]]
+        cls,
+        grounding: Grounding,
+        folds: Sequence[Fold],
+        by_system: Mapping[str, Sequence[FoldPrediction]],
+        groups: Mapping[str, np.ndarray],
     ) -> Predictions:
-        """Collect the predictions of folds of a ground graph."""
+        """Collect the predictions of folds of a ground graph; for `groups` see the class."""
         blocks, labelled = predicted_blocks(grounding), labelled_in_grounding(grounding)
         counts = [[int(fold.train_mask(labelled)[b.start : b.start + b.count].sum()) for b in blocks] for fold in folds]
-        return cls(blocks, grounding.component, np.array(counts), by_system)
+        return cls(blocks, grounding.component, np.array(counts), by_system, groups)
 
     @cached_property
     def systems(self) -> tuple[str, ...]:
@@ -192,7 +203,8 @@ class Predictions:
 
     def scored_by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
         """Return the predictions of each fold that has test labels of an attribute."""
-        parts = [one.block_labels(self._block(attribute)) for one in self.by_system[system]]
+        block, groups = self._block(attribute), self.groups.get(attribute)
+        parts = [one.block_labels(block, groups) for one in self.by_system[system]]
         return [part for part in parts if len(part.truth)]
 
     def pooled(self, system: str, attribute: str) -> ScoredLabels:
@@ -237,7 +249,7 @@ class Predictions:
         ]
         fold_values = [part.measures() for part in parts]
         out = {}
-        for name in MEASURES:
+        for name in values:
             resampled_values = [one[name] for one in resampled]
             interval = (
                 bias_corrected_interval(resampled_values, values[name])
@@ -326,15 +338,17 @@ def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
 
 def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
     """Return the measures over all folds, with one weight per item."""
-    measures = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
+    names = parts[0].measure_names
+    ranking_names = [name for name in names if name in RANKING_MEASURES]
+    measures = whole.measures(weights, [name for name in names if name not in RANKING_MEASURES])
     ends = np.cumsum([len(part.truth) for part in parts])
     of_parts = np.split(weights, ends[:-1])
-    ranked = [part.measures(own, RANKING_MEASURES) for part, own in zip(parts, of_parts, strict=True)]
-    for name in RANKING_MEASURES:
+    ranked = [part.measures(own, ranking_names) for part, own in zip(parts, of_parts, strict=True)]
+    for name in ranking_names:
         known = [(own.sum(), one[name]) for own, one in zip(of_parts, ranked, strict=True) if one[name] == one[name]]
         total = sum(size for size, _ in known)
         measures[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")
-    return {name: measures[name] for name in MEASURES}
+    return {name: measures[name] for name in names}
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -176,7 +176,13 @@ class AbstractSpace(ABC):
 
 @dataclass(frozen=True)
 class PairSpace(AbstractSpace):
-    """A candidate space over pairs of keys of two literals."""
+    """A candidate space over pairs of keys of two literals.
+
+    Args:
+        relation: Constraint on the ranks of the two keys.
+        ranks: The rank of each key of each side, ascending, shape (n_keys,) each, for keys that are compared by a part of
+            the key or with `<=`. None: the rank of a key is its index.
+    """
 
     name: str
     first: CandidateSide
@@ -185,6 +191,7 @@ class PairSpace(AbstractSpace):
     n_samples: int
     l1: float | None = None
     l2: float | None = None
+    ranks: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def sides(self) -> tuple[CandidateSide, CandidateSide]:
@@ -194,14 +201,45 @@ class PairSpace(AbstractSpace):
     def n_pairs(self) -> int:
         """Return the number of pairs of keys that satisfy the relation."""
         n, m = self.first.n_keys, self.second.n_keys
+        if self.ranks is not None:
+            return int(self.partner_offsets[-1])
         return {KeyRelation.ANY: n * m, KeyRelation.ASCENDING: n * (m - 1) // 2, KeyRelation.DISTINCT: n * (m - 1)}[
             self.relation
         ]
 
+    def allows(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return a mask of the pairs `(first[i], second[i])` of keys that satisfy the relation, bool."""
+        if self.ranks is not None:
+            first, second = self.ranks[0][first], self.ranks[1][second]
+        return self.relation.allows(first, second)
+
+    @cached_property
+    def excluded_partners(self) -> np.ndarray:
+        """The range of second keys that the relation excludes, for each first key, shape (n_first, 2)."""
+        first, second = self.ranks or (np.arange(self.first.n_keys), np.arange(self.second.n_keys))
+        if self.relation == KeyRelation.ANY:
+            return np.zeros((len(first), 2), dtype=np.int64)
+        begin = 0 if self.relation == KeyRelation.ASCENDING else np.searchsorted(second, first)
+        return np.stack((np.full(len(first), begin), np.searchsorted(second, first, side="right")), axis=1)
+
+    @cached_property
+    def partner_offsets(self) -> np.ndarray:
+        """The offset of the pairs of each first key among all pairs in ascending order, shape (n_first + 1,)."""
+        return offsets(self.second.n_keys - np.diff(self.excluded_partners).ravel())
+
+    def key_limits(self) -> np.ndarray:
+        """Return limits on the second key for each first key, in the form that `top_products` takes."""
+        begin, end = self.excluded_partners.T
+        no_limit, n_second = np.full(len(begin), -1), np.full(len(begin), self.second.n_keys)
+        if self.relation == KeyRelation.ASCENDING:
+            return np.stack((end - 1, n_second), axis=1)
+        excluded = begin[:, None] + np.arange((end - begin).max(initial=0))
+        return np.column_stack((no_limit, n_second, np.where(excluded < end[:, None], excluded, -1)))
+
     def all_pairs(self) -> np.ndarray:
         """Return all pairs of keys that satisfy the relation, ascending, shape (n_pairs, 2)."""
         first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
-        return np.asarray(np.stack((first, second), axis=1)[self.relation.allows(first, second)])
+        return np.asarray(np.stack((first, second), axis=1)[self.allows(first, second)])
 
     def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
         return pairs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import permutations
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.candidates import KeyRelation
@@ -24,6 +24,25 @@ MAX_LITERALS = 3
 
 
 @dataclass(frozen=True)
+class KeyComparison:
+    """A comparison of a key of one literal with a key of another literal.
+
+    Args:
+        relation: constraint on the two keys.
+        allows_equal: True if the constraint is also satisfied by equal keys, as with `<=`.
+        is_plain: True if the two literals have no other keys and equal keys do not satisfy the constraint.
+        indices: index of each of the two keys among the keys of its literal.
+        type_name: name of the type of both keys.
+    """
+
+    relation: KeyRelation
+    allows_equal: bool
+    is_plain: bool
+    indices: tuple[int, int]
+    type_name: str
+
+
+@dataclass(frozen=True)
 class CandidateSplit:
     """A candidate declaration, split into literals.
 
@@ -31,8 +50,7 @@ class CandidateSplit:
         literal_templates: a template for each literal; `per` lists the keys of the literal, then the names of the sample.
         n_own_keys: number of keys of each literal.
         key_locations: for each key in `per`, the index of the literal, and the index of the key among the literal's keys.
-        key_relations: constraint on the keys of each pair of literals, by the indices of the literals.
-        key_type_name: name of the type of the keys that `key_relations` compare; empty if no keys are compared.
+        comparisons: comparisons of keys in `where`, by the indices of the two literals.
         is_table: True if `over` lists random terms, so that each joint state of the terms has a weight.
     """
 
@@ -40,8 +58,7 @@ class CandidateSplit:
     literal_templates: tuple[Template, ...]
     n_own_keys: tuple[int, ...]
     key_locations: tuple[tuple[int, int], ...]
-    key_relations: Mapping[tuple[int, int], KeyRelation]
-    key_type_name: str
+    comparisons: Mapping[tuple[int, int], KeyComparison]
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
@@ -106,28 +123,28 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
         keys_of_literals[owners[0]].append(key)
     if not all(keys_of_literals):
         raise problem(f"one of {operands} has no key in 'per'")
-    key_names = [{key.name for key in literal_keys if isinstance(key, e.Name)} for literal_keys in keys_of_literals]
-    relations = dict.fromkeys(combinations(range(len(keys_of_literals)), 2), KeyRelation.ANY)
-    key_type_name, literal_conditions = "", []
+    key_names = [[key.name for key in literal_keys if isinstance(key, e.Name)] for literal_keys in keys_of_literals]
+    type_names = {p.name: p.type_name for p in template.parameters}
+    comparisons: dict[tuple[int, int], KeyComparison] = {}
+    literal_conditions = []
     for condition in e.conjuncts(template.where):
-        literal_indices = [k for k, literal_names in enumerate(key_names) if e.names_in(condition) & literal_names]
+        literal_indices = [k for k, names in enumerate(key_names) if e.names_in(condition) & {*names}]
         if len(literal_indices) < 2:
             literal_conditions.append((condition, literal_indices))
             continue
         first, second = literal_indices[:2]
-        relation = _match_key_relation(condition, key_names[first], key_names[second])
-        n_keys = len(keys_of_literals[first]) + len(keys_of_literals[second])
-        if relation == KeyRelation.ANY or len(literal_indices) > 2 or n_keys > 2:
-            text = render_expression(condition)
-            reason = f"'{text}' is not a supported condition between keys of {operands}"
-            raise problem(reason, "compare the keys with < or !=, if each literal has a single key")
-        relations[first, second] = relation
-        key_type_name = next(p.type_name for p in template.parameters if p.name in key_names[first])
-    if all(relations.get(pair) == KeyRelation.ASCENDING for pair in ((0, 1), (1, 2))):
-        relations[0, 2] = KeyRelation.ASCENDING
+        comparison = _match_comparison(condition, key_names[first], key_names[second], type_names)
+        is_repeated = len(literal_indices) > 2 or (first, second) in comparisons
+        if comparison is None or is_repeated or (len(literals) == MAX_LITERALS and not comparison.is_plain):
+            reason = f"'{render_expression(condition)}' is not a supported condition between keys of {operands}"
+            hint = "compare one key of each of two literals by <, <= or !=, once"
+            if len(literals) == MAX_LITERALS:
+                hint = "compare two keys by < or !=, if each literal has a single key"
+            raise problem(reason, hint)
+        comparisons[first, second] = comparison
     literal_templates = []
     for k, literal in enumerate(literals):
-        others = set().union(*key_names[:k], *key_names[k + 1 :])
+        others = {name for names in (*key_names[:k], *key_names[k + 1 :]) for name in names}
         parameters = tuple(p for p in template.parameters if p.name not in others)
         where = e.optional_conjunction([condition for condition, indices in literal_conditions if indices in ([], [k])])
         sample = tuple(e.Name(p.name) for p in parameters if p.name not in key_names[k])
@@ -137,19 +154,29 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
         )
     n_own_keys = tuple(map(len, keys_of_literals))
     templates = tuple(literal_templates)
-    return CandidateSplit(template, templates, n_own_keys, tuple(key_locations), relations, key_type_name, is_table)
+    return CandidateSplit(template, templates, n_own_keys, tuple(key_locations), comparisons, is_table)
 
 
-def _match_key_relation(condition: e.Expression, first: set[str], second: set[str]) -> KeyRelation:
-    """Return the key relation that is equivalent to a condition on keys of two literals; `ANY` if there is none."""
-    match condition:
-        case e.Comparison("<", e.Name(a), e.Name(b)) if a in first and b in second:
-            return KeyRelation.ASCENDING
-        case e.Comparison(">", e.Name(a), e.Name(b)) if a in second and b in first:
-            return KeyRelation.ASCENDING
-        case e.Comparison("!=", e.Name(), e.Name()):
-            return KeyRelation.DISTINCT
-    return KeyRelation.ANY
+def _match_comparison(
+    condition: e.Expression, first: Sequence[str], second: Sequence[str], type_names: Mapping[str, str]
+) -> KeyComparison | None:
+    """Return the comparison of a key in `first` with a key in `second` that a condition contains, or None."""
+    if not isinstance(condition, e.Comparison):
+        return None
+    operator, left, right = condition.operator, condition.left, condition.right
+    if not (isinstance(left, e.Name) and isinstance(right, e.Name)):
+        return None
+    names = (left.name, right.name)
+    if operator in (">", ">="):
+        operator, names = {">": "<", ">=": "<="}[operator], names[::-1]
+    if operator == "!=" and names[0] in second:
+        names = names[::-1]
+    relation = {"<": KeyRelation.ASCENDING, "<=": KeyRelation.ASCENDING, "!=": KeyRelation.DISTINCT}.get(operator)
+    if relation is None or names[0] not in first or names[1] not in second:
+        return None
+    indices, allows_equal = (first.index(names[0]), second.index(names[1])), operator == "<="
+    is_plain = len(first) == len(second) == 1 and not allows_equal
+    return KeyComparison(relation, allows_equal, is_plain, indices, type_names[names[0]])
 
 
 def find_parents(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> list[tuple[int, tuple[int, int]]]:

@@ -11,9 +11,10 @@ the number of combinations.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import combinations
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.variables import VariableBlock
 from relcrf.kernels.distinct import MAX_COMBINED_KEYS, distinct
 from relcrf.model.spec import OpenDomain
+from relcrf.model.types import DomainType
 from relcrf.model.typing import NameScope
 
 MAX_TABLE_STATES = 4096
@@ -179,21 +181,18 @@ def _ground_space(
         own_keys.append(own_coded)
     if len(cells) == MAX_LITERALS:
         cells = _filter_common_samples(cells)
-    relations = {pair: _infer_key_relation(split, pair, cells) for pair in split.key_relations}
+    relations = _key_relations(split, cells)
     samples = distinct(np.concatenate([distinct(sample) for _, sample, _, _ in cells]))
-    key_codes, sides = [], []
-    for k, ((key, sample, variable, truth), own_coded) in enumerate(zip(cells, own_keys, strict=True)):
-        is_compared = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
-        # If the keys of two literals are compared, all values of the key type are keys, in the order of `<`.
-        codes = (
-            _order_codes(own_coded, split.key_type_name, bound)
-            if is_compared and len(own_coded.texts) == 1
-            else distinct(key)
-        )
-        order = np.argsort(codes)
-        key_index = order[np.searchsorted(codes, key, sorter=order)] if len(codes) else key
-        sides.append(CandidateSide.from_cells(len(codes), key_index, np.searchsorted(samples, sample), variable, truth))
-        key_codes.append(codes)
+    keys = [_order_keys(split, k, own_keys[k], cells[k][0], relations, bound) for k in range(len(cells))]
+    cells = [
+        (side_keys.find(key), np.searchsorted(samples, sample), variable, truth)
+        for side_keys, (key, sample, variable, truth) in zip(keys, cells, strict=True)
+    ]
+    cells = _remove_shared_samples(split, cells, keys, relations)
+    key_codes = [side_keys.codes for side_keys in keys]
+    sides = [
+        CandidateSide.from_cells(len(codes), *side_cells) for codes, side_cells in zip(key_codes, cells, strict=True)
+    ]
     if math.prod(side.n_keys for side in sides) >= MAX_COMBINED_KEYS:
         raise _too_many_keys_error(split)
     name, l1, l2 = split.template.name, split.template.options.l1, split.template.options.l2
@@ -206,7 +205,9 @@ def _ground_space(
         space = TripleSpace(name, first, second, third, relations, len(samples), l1=l1, l2=l2)
     else:
         first, second = sides
-        space = PairSpace(name, first, second, relations[0, 1], len(samples), l1, l2)
+        comparison = split.comparisons.get((0, 1))
+        ranks = None if comparison is None or comparison.is_plain else (keys[0].ranks, keys[1].ranks)
+        space = PairSpace(name, first, second, relations[0, 1], len(samples), l1, l2, ranks)
         if split.is_table:
             space = TableSpace(**vars(space), table=_table_patterns(lowered_table, values))
     return CandidateSpace(split, space, patterns, tuple(key_codes), tuple(own_keys))
@@ -253,23 +254,109 @@ def _too_many_keys_error(split: CandidateSplit) -> UsageError:
     return UsageError(Diagnostic("E391", message, split.template.span, "reduce the number of names in the declaration"))
 
 
-def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """Return the key relation of two literals: the declared relation, else DISTINCT if both have equal cells, else ANY.
+def _key_relations(split: CandidateSplit, cells: Sequence[UnsortedCells]) -> dict[tuple[int, int], KeyRelation]:
+    """Return the relation of each pair of literals: the declared one, else DISTINCT if both have equal cells, else ANY."""
+    out = {}
+    for first, second in combinations(range(len(cells)), 2):
+        comparison = split.comparisons.get((first, second))
+        has_equal_cells = bool(len(cells[first][0])) and all(map(np.array_equal, cells[first], cells[second]))
+        inferred = KeyRelation.DISTINCT if has_equal_cells else KeyRelation.ANY
+        out[first, second] = inferred if comparison is None else comparison.relation
+    if len(cells) == MAX_LITERALS and out[0, 1] == out[1, 2] == KeyRelation.ASCENDING:
+        out[0, 2] = KeyRelation.ASCENDING
+    return out
+
+
+@dataclass(frozen=True)
+class _SideKeys:
+    """The keys of one literal.
+
+    Args:
+        codes: code of each key, shape (n_keys,).
+        ranks: rank of each key in comparisons, ascending, shape (n_keys,).
+    """
+
+    codes: np.ndarray
+    ranks: np.ndarray
+
+    def find(self, codes: np.ndarray) -> np.ndarray:
+        """Return the index of the key with each of the given codes, shape (n,)."""
+        if not len(self.codes):
+            return codes
+        order = np.argsort(self.codes)
+        return np.asarray(order[np.searchsorted(self.codes, codes, sorter=order)])
+
+
+def _order_keys(
+    split: CandidateSplit,
+    side: int,
+    own_coded: CodedKeys,
+    cell_codes: np.ndarray,
+    relations: Mapping[tuple[int, int], KeyRelation],
+    bound: BoundModel,
+) -> _SideKeys:
+    """Return the keys of a literal, in the order of the name that is compared with a name of another literal's key.
+
+    If the literal has a single key and it is compared, all values of the key type are keys. Otherwise, the keys are the
+    codes of the literal's cells.
+    """
+    is_compared = any(side in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
+    has_all_values = is_compared and len(own_coded.texts) == 1
+    codes = _order_codes(own_coded, 0, bound) if has_all_values else distinct(cell_codes)
+    for pair, comparison in split.comparisons.items():
+        if side in pair and not comparison.is_plain:
+            number = pair.index(side)
+            rank_of_value = np.argsort(_order_codes(own_coded, comparison.indices[number], bound))
+            sizes = [len(texts) for texts in own_coded.texts]
+            ranks = rank_of_value[np.unravel_index(codes, sizes)[comparison.indices[number]]]
+            order = np.lexsort((codes, ranks))
+            # `first <= second` is equivalent to `first < second + 1`.
+            return _SideKeys(codes[order], ranks[order] + int(number == 1 and comparison.allows_equal))
+    return _SideKeys(codes, np.arange(len(codes)))
+
+
+def _remove_shared_samples(
+    split: CandidateSplit,
+    cells: Sequence[UnsortedCells],
+    keys: Sequence[_SideKeys],
+    relations: Mapping[tuple[int, int], KeyRelation],
+) -> list[UnsortedCells]:
+    """Return the cells without the samples in which both literals have the same variables.
+
+    An example is `holds(x, y, r) and holds(y, x, s)` with the keys r and s in the samples with x == y.
 
     Raises:
-        UsageError: if two different keys may refer to the same variable.
+        UsageError: if a candidate contains a variable twice in another sample, or if no samples are left.
     """
-    if split.key_relations[pair] != KeyRelation.ANY:
-        return split.key_relations[pair]
-    both = [cells[side] for side in pair]
-    n_variables = 1 + max(int(variable.max(initial=0)) for _, _, variable, _ in both)
-    first, second = (distinct(sample * n_variables + variable) for _, sample, variable, _ in both)
-    if not _intersect_sorted(first, second).size:
-        return KeyRelation.ANY
-    if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
-        return KeyRelation.DISTINCT
+    n_variables = 1 + max(int(variable.max(initial=0)) for _, _, variable, _ in cells)
+    excluded = [np.empty(0, dtype=np.int64)]
+    for (i, j), relation in relations.items():
+        comparison = split.comparisons.get((i, j))
+        if relation != KeyRelation.ANY and (comparison is None or comparison.is_plain):
+            continue  # a variable has one key, and a key cannot be paired with itself
+        both = [(key, sample, sample * n_variables + variable) for key, sample, variable, _ in (cells[i], cells[j])]
+        _, first, second = np.intersect1d(both[0][2], both[1][2], assume_unique=True, return_indices=True)
+        repeated = relation.allows(keys[i].ranks[both[0][0][first]], keys[j].ranks[both[1][0][second]])
+        shared = both[0][1][first]
+        samples = distinct(shared[repeated])
+        if any(np.isin(sample, samples).sum() != np.isin(shared, samples).sum() for _, sample, _ in both):
+            raise _shared_variable_error(split)
+        excluded.append(samples)
+    excluded_samples = np.concatenate(excluded)
+    if not len(excluded_samples):
+        return list(cells)
+    masks = [~np.isin(sample, excluded_samples) for _, sample, _, _ in cells]
+    if not all(mask.any() for mask in masks):
+        raise _shared_variable_error(split)
+    return [
+        (key[mask], sample[mask], variable[mask], truth)
+        for (key, sample, variable, truth), mask in zip(cells, masks, strict=True)
+    ]
+
+
+def _shared_variable_error(split: CandidateSplit) -> UsageError:
     message = f"two literals of the candidates '{split.template.name}' may refer to the same variable"
-    raise UsageError(Diagnostic("E391", message, split.template.span, "compare the keys with < or != in 'where'"))
+    return UsageError(Diagnostic("E391", message, split.template.span, "compare the keys with < or != in 'where'"))
 
 
 def _intersect_sorted(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -277,10 +364,10 @@ def _intersect_sorted(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.intersect1d(first, second, assume_unique=True)
 
 
-def _order_codes(coded_keys: CodedKeys, type_name: str, bound: BoundModel) -> np.ndarray:
-    """Return the codes of a type in the order of `<`: by text for an open domain, otherwise in the declared order."""
-    (texts,) = coded_keys.texts
-    if isinstance(bound.spec.domain(type_name), OpenDomain):
+def _order_codes(own_coded: CodedKeys, index: int, bound: BoundModel) -> np.ndarray:
+    """Return the codes of a name of a key in the order of `<`: by text for an open domain, otherwise as declared."""
+    texts, value_type = own_coded.texts[index], own_coded.lowered.keys[index].value_type
+    if isinstance(value_type, DomainType) and isinstance(bound.spec.domain(value_type.domain), OpenDomain):
         return np.array(sorted(range(len(texts)), key=lambda code: texts[code]), dtype=np.int64)
     return np.arange(len(texts))
 

@@ -252,8 +252,8 @@ def top_products(
         relation: ALL, ASCENDING or DIFFERENT.
         threshold: only pairs with |h| above this number, which must not be negative, are returned.
         n_best: maximum number of pairs.
-        limits: if `relation` is ALL, four numbers for each key a, shape (n_first, 4): b must be above the first, below
-            the second, and different from the third and the fourth.
+        limits: if `relation` is ALL, two or more numbers for each key a, shape (n_first, k): b must be above the first,
+            below the second, and different from the others; -1 excludes no key.
 
     Returns:
         The arrays a and b (int32) and h, sorted by descending |h|, then ascending a, then ascending b. They are bitwise
@@ -296,13 +296,14 @@ def top_products_dense(
     relation: int,
     threshold: float,
     n_best: int,
+    limits: np.ndarray = NO_LIMITS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute `top_products` of dense tables with BLAS; the number of BLAS threads may affect the last bits of sums.
 
     Args:
         first_error, first_signal, second_error, second_signal: E1, S1, E2 and S2, each of shape (n_samples, number of
             the side's keys); 0 if a key has no literal in a sample.
-        relation, threshold, n_best: as for `top_products`.
+        relation, threshold, n_best, limits: as for `top_products`.
     """
     n_second = second_error.shape[1]
     bound = _next_above(threshold)
@@ -316,6 +317,11 @@ def top_products_dense(
             b = start + np.arange(sums.shape[1])
             if relation != ALL:
                 sums[(a >= b) if relation == ASCENDING else (a == b)] = 0.0
+            if len(limits):
+                after, before, *excluded = limits[lo : lo + BLOCK_SIZE].T[:, :, None]
+                sums[(b <= after) | (b >= before)] = 0.0
+                for key in excluded:
+                    sums[b == key] = 0.0
             row, column = np.nonzero(np.abs(sums) >= bound)
             value = np.concatenate((value, sums[row, column]))
             pair = np.concatenate((pair, (lo + row) * n_second + start + column))

@@ -191,7 +191,7 @@ def _with_predictions(
             if with_curve
             else []
         )
-    predictions = Predictions.from_folds(grounding, [fold], by_system)
+    predictions = Predictions.from_folds(grounding, [fold], by_system, {})
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
     return replace(
         evaluation,

@@ -20,7 +20,7 @@ import numpy as np
 from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace
 from relcrf.graph.triples import CompositeLiterals, TripleSpace
-from relcrf.kernels.induction import SparseMatrix, top_products, top_products_dense
+from relcrf.kernels.induction import NO_LIMITS, SparseMatrix, top_products, top_products_dense
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.literal_likelihood import AbstractLiteralObjective
 from relcrf.structure.activation import AbstractActivation, ActivationResult
@@ -149,14 +149,15 @@ class ContrastiveInduction(AbstractActivation):
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the first keys, second keys and gradients of the best candidates, including those in the model."""
-        relation, sides = int(space.relation), space.sides
+        sides = space.sides
+        relation, limits = (space.relation, NO_LIMITS) if space.ranks is None else (KeyRelation.ANY, space.key_limits())
         if self.exhaustive:
             a, b, c, d = (
                 _dense_matrix(side, values[side.variable], space.n_samples)
                 for side in sides
                 for values in (errors, truth_values)
             )
-            return top_products_dense(a, b, c, d, relation, min_gradient, n)
+            return top_products_dense(a, b, c, d, relation, min_gradient, n, limits)
         if self.centred:
             (error, signal), (other_error, other_signal) = (
                 (
@@ -170,7 +171,7 @@ class ContrastiveInduction(AbstractActivation):
                 _large_errors_and_truth(cells, errors, truth_values, self._thresholds, n_rows)
                 for cells, n_rows in ((sides[0], None), (sides[1].by_sample, space.n_samples))
             )
-        return top_products(error, signal, other_error, other_signal, relation, min_gradient, n)
+        return top_products(error, signal, other_error, other_signal, relation, min_gradient, n, limits)
 
     def _best_triples(
         self,

@@ -21,8 +21,8 @@ class PairIndex:
     """A numbering of the candidates of several spaces, and of their *ends*.
 
     A candidate is a pair of keys, one from each side of a space (see `graph/candidates.py`); the keys are the ends of
-    the pair. Pairs and ends are numbered space by space. If the two keys of a pair must be distinct or in ascending
-    order, the two sides of the space have the same ends; otherwise each side has separate ends.
+    the pair. Pairs and ends are numbered space by space. If the two keys of a pair are compared as a whole (distinct or
+    in ascending order), the two sides of the space have the same ends; otherwise each side has separate ends.
 
     Args:
         spaces: Pair spaces.
@@ -51,7 +51,7 @@ class PairIndex:
         """Return the first end of each side of each space, then the total number of ends, shape (n_spaces + 1, 2)."""
         out, n = [], 0
         for space in self.spaces:
-            has_shared_keys = space.relation != KeyRelation.ANY
+            has_shared_keys = _has_shared_keys(space)
             out.append((n, n if has_shared_keys else n + space.first.n_keys))
             n += space.second.n_keys if has_shared_keys else space.first.n_keys + space.second.n_keys
         return np.array([*out, (n, n)], dtype=np.int64)
@@ -96,7 +96,7 @@ class PairIndex:
                     continue
                 others = np.arange(n_other)
                 pairs = np.stack((np.full(n_other, key), others), axis=1)[:, :: 1 - 2 * side]
-                pairs = pairs[space.relation.allows(pairs[:, 0], pairs[:, 1])]
+                pairs = pairs[space.allows(pairs[:, 0], pairs[:, 1])]
                 numbers.append(self.start[number] + _rank_pairs(space, pairs))
         return distinct(np.concatenate(numbers))
 
@@ -105,7 +105,7 @@ class PairIndex:
         """Return the number of possible partners of each end, at least 1, shape (n_ends,)."""
         out = np.empty(self.n_ends)
         for number, space in enumerate(self.spaces):
-            has_shared_keys = int(space.relation != KeyRelation.ANY)
+            has_shared_keys = int(_has_shared_keys(space))
             for side, n_own, n_other in (
                 (0, space.first.n_keys, space.second.n_keys),
                 (1, space.second.n_keys, space.first.n_keys),
@@ -115,8 +115,18 @@ class PairIndex:
         return out
 
 
+def _has_shared_keys(space: PairSpace) -> bool:
+    """Return True if both sides have the same keys, which the relation compares."""
+    return space.relation != KeyRelation.ANY and space.ranks is None
+
+
 def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
     """Return the pairs of keys with the given ranks (numbers within a space), shape (n, 2)."""
+    if space.ranks is not None:
+        first = np.searchsorted(space.partner_offsets, ranks, side="right") - 1
+        begin, end = space.excluded_partners[first].T
+        second = ranks - space.partner_offsets[first]
+        return np.stack((first, second + (end - begin) * (second >= begin)), axis=1)
     if space.relation == KeyRelation.ASCENDING:
         # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; for large ranks the rounded root can be off by one.
         t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
@@ -131,6 +141,9 @@ def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
 def _rank_pairs(space: PairSpace, pairs: np.ndarray) -> np.ndarray:
     """Return the ranks of some pairs of keys in a space, shape (n,); the inverse of `_unrank_pairs`."""
     first, second = pairs.astype(np.int64).T
+    if space.ranks is not None:
+        begin, end = space.excluded_partners[first].T
+        return np.asarray(space.partner_offsets[first] + second - (end - begin) * (second >= end))
     if space.relation == KeyRelation.ASCENDING:
         return np.asarray(second * (second - 1) // 2 + first)
     distinct = space.relation == KeyRelation.DISTINCT

@@ -87,8 +87,8 @@ def test_training_selects_all_edges_where_labels_are_more_probable_with_them(tmp
     """With eight links per page, a forest contains a quarter of the links."""
     training, testing = (MODEL.ground(relcrf.Dataset(page_tables(300, 8, seed))) for seed in (0, 1))
     fit = api.fit(MODEL, training, "ess")
-    assert fit.learned.settings["edges"] == "all" == fit.summary["edges"]
-    assert fit.learned.settings["inference"] == fit.summary["inference"] == "bp"
+    assert fit.learned.chosen_settings["edges"] == "all" == fit.summary["edges"]
+    assert fit.learned.chosen_settings["inference"] == fit.summary["inference"] == "bp"
     assert fit.summary["label_log_likelihood_all_bp"] > fit.summary["label_log_likelihood_tree_exact"]
     score = predict(fit, training).score()
     assert fit.summary["label_log_likelihood_all_bp"] == pytest.approx(score.log_likelihood, abs=1e-9)
@@ -127,8 +127,8 @@ def test_explicit_settings_are_not_replaced(small):
     grounding, _ = small
     for settings in ({"edges": "tree", "inference": "exact"}, {"edges": "all", "inference": "mf"}):
         fit = api.fit(MODEL, grounding, "ess", **settings)
-        assert settings.items() <= fit.learned.settings.items()
-    assert api.fit(MODEL, grounding, "ess", min_information=0.01).learned.settings["edges"] == "tree"
+        assert settings.items() <= fit.learned.chosen_settings.items()
+    assert api.fit(MODEL, grounding, "ess", min_information=0.01).learned.chosen_settings["edges"] == "tree"
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_keys_have_separate_penalties_on_gate_weights(rows):
     for strengths, is_zero in (((1.0, 1e5), [True, False]), ((1e5, 1.0), [False, True])):
         evidence_l2, deviation_l2 = strengths
         fit = api.fit(model, grounding, "gated", evidence_l2=evidence_l2, deviation_l2=deviation_l2, **settings)
-        matrix = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(29, -1)
+        matrix = fit.learned.schemas["gates"].layout.matrix(fit.learned.vectors["gates"], 0).reshape(29, -1)
         largest = abs(matrix[:28, 1:]).max(), abs(matrix[28, 1:]).max()
         assert [size < 0.03 for size in largest] == is_zero, largest
 

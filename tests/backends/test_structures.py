@@ -103,7 +103,7 @@ def test_joint_log_likelihood_by_enumeration(sensors, settings):
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess", **settings)
     vectors = fit.learned.vectors_for(grounding)
-    system = make_backend("ess", **fit.learned.settings)
+    system = fit.learned.configure_backend()
     hidden = np.isin(np.arange(len(grounding.states)), [0, 2, 3, 7, 8, 11])
     roles = np.where(hidden, Role.FREE, Role.CLAMPED).astype(np.int8)
     problem = Problem(grounding.graph, roles, grounding.states)

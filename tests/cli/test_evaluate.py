@@ -207,3 +207,19 @@ def test_names_from_data_are_not_interpreted(relcrf_, tmp_path):
     code, out, err = relcrf_("cv", model, "--data", tmp_path / "data", "--split", "by=part", "--backend", "local")
     assert code == 0, err
     assert "\x1b" not in out and "20 labels" in out
+
+
+def test_rank_tuples(relcrf_, relcrf_json, tmp_path):
+    text = "entity P\npredict relation Knows(x: P, y: P)\ntemplate prior(x: P, y: P) over Knows(x, y) per y\n"
+    (tmp_path / "knows.rcrf").write_text(text)
+    (tmp_path / "p.csv").write_text("id\n" + "".join(f"{k}\n" for k in range(9)))
+    (tmp_path / "knows.csv").write_text("x,y\n" + "".join(f"{k},{k * k % 5}\n{k},3\n" for k in range(9)))
+    ask = ("cv", tmp_path / "knows.rcrf", "--data", tmp_path, "--backend", "local", "--hide", "0.4")
+    code, out, err = relcrf_(*ask, "--rank", "x, y")
+    assert code == 0, err
+    assert "mrr" in out and "hits at 10" in out
+    assert "mrr" not in relcrf_(*ask)[1]
+    found = relcrf_json(*ask, "--rank", "y")[1]["attributes"]["Knows"]["systems"]["local"]
+    assert 0 < found["hits_at_1"]["value"] <= found["mrr"]["value"] <= found["hits_at_10"]["value"] == 1
+    code, _, err = relcrf_(*ask, "--rank", "z")
+    assert code != 0 and "E342" in err and "the arguments are x, y" in err

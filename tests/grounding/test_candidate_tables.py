@@ -25,6 +25,9 @@ TABLES = [
     "(a: E, w: W, k: C) where a.t over Q(a, k), U(a, w) per w, k",
     "(a: E, m: E, w: W, k: C) where R(a, m) over U(a, w), Q(m, k) per k, w",
     "(a: E, b: E, c: E) where b < c and b.r > 0 over P(a, b), P(a, c) per b, c",
+    "(a: E, b: E, j: C, k: C) where a < b over Q(a, j), Q(b, k) per j, b, k, a",
+    "(a: E, b: E, j: C, k: C) where j != k over Q(a, j), Q(b, k) per a, j, b, k",
+    "(a: E, m: E, j: C, k: C) where R(a, m) and a != m and j <= k over Q(a, j), Q(m, k) per j, k",
 ]
 
 
@@ -88,7 +91,8 @@ def test_patterns_of_edge_weights():
             "lists 3 terms",
         ),
         ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s", "no key in 'per'"),
-        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "not a supported condition"),
+        ("(r: Row, s: Node, t: Node) where s == t over value(r, s), value(r, t) per s, t", "not a supported condition"),
+        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "to the same variable"),
         ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "cannot have features in 'by'"),
         ("(r: Row, s: Node) over value(r, s) per s", "not a conjunction"),
     ],

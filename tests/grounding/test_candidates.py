@@ -96,7 +96,19 @@ def test_literal_is_not_paired_with_itself():
         ),
         (
             "c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t",
+            "may refer to the same variable",
+        ),
+        (
+            "c(n: Nation, s: Trait, t: Trait) where s == t over trait(n, s) and trait(n, t) per s, t",
             "not a supported condition",
+        ),
+        (
+            "c(n: Nation, s: Trait, t: Trait) where s < t and s != t over trait(n, s) and trait(n, t) per s, t",
+            "'s != t' is not a supported condition",
+        ),
+        (
+            'c(n: Nation, s: Trait, t: Trait) where t != "big" over trait(n, s) and trait(n, t) per s, t',
+            "may refer to the same variable",
         ),
         (
             "c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t, n",
@@ -108,6 +120,83 @@ def test_invalid_pairs_of_literals_raise_e391(line, why):
     grounding = relcrf.parse(TEXT + f"candidates {line}\n").ground(relcrf.Dataset(traits_world()))
     with pytest.raises(UsageError, match=rf"E391[\s\S]*{why}"):
         _ = grounding.candidates
+
+
+GRAPH = """
+entity Person
+domain Kind = open
+predict relation knows(x: Person, y: Person, k: Kind)
+predict relation likes(x: Person, y: Person)
+"""
+PEOPLE = {"person": {"id": ["p1", "p2", "p10", "p3"]}}
+KNOWS = {
+    "knows": {
+        "x": ["p1", "p1", "p2", "p10", "p2"],
+        "y": ["p1", "p2", "p3", "p10", "p10"],
+        "k": ["kin", "kin", "ally", "ally", "boss"],
+    },
+    "likes": {"x": ["p1", "p2"], "y": ["p3", "p2"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "where", "n_pairs"),
+    [
+        # Samples with x == y, in which both literals have the same variables, are left out.
+        ("(x: Person, y: Person, k: Kind, l: Kind) {} over knows(x, y, k) and knows(y, x, l) per k, l", "x != y", 9),
+        (
+            "(x: Person, y: Person, k: Kind, l: Kind) {} over knows(x, y, k) and knows(y, x, l) per k, l",
+            "k <= l and x != y",
+            6,
+        ),
+        (
+            "(x: Person, y: Person, k: Kind, l: Kind) {} over not knows(x, y, k) and knows(y, x, l) per l, k",
+            "x != y and l >= k",
+            6,
+        ),
+        # Keys of several names are compared by one of the names.
+        (
+            "(x: Person, y: Person, z: Person, k: Kind, l: Kind) {} over knows(x, y, k) and knows(x, z, l) per y, k, z, l",
+            "y < z",
+            6 * 9,
+        ),
+        (
+            "(x: Person, y: Person, z: Person, k: Kind, l: Kind) {} over knows(x, y, k) and knows(x, z, l) per k, l, z, y",
+            "z > y",
+            6 * 9,
+        ),
+        (
+            "(x: Person, y: Person, z: Person, k: Kind, l: Kind) {} over knows(x, y, k) and knows(x, z, l) per y, k, z, l",
+            "z != y",
+            12 * 9,
+        ),
+        (
+            "(x: Person, y: Person, z: Person, k: Kind, l: Kind) {} over knows(y, x, k) and not knows(z, x, l) per y, k, z, l",
+            "k < l",
+            16 * 3,
+        ),
+        (
+            "(x: Person, y: Person, z: Person, k: Kind) {} over knows(x, y, k) and likes(x, z) per y, z, k",
+            "y <= z",
+            10 * 3,
+        ),
+        (
+            "(x: Person, y: Person, z: Person, k: Kind) {} over likes(x, z) and knows(x, y, k) per y, z, k",
+            "z < y",
+            6 * 3,
+        ),
+    ],
+)
+def test_compared_parts_of_keys_have_factors_of_template(declaration, where, n_pairs):
+    data = relcrf.Dataset(PEOPLE | KNOWS)
+    own = where.replace("x != y", "").removesuffix(" and ").removeprefix(" and ")
+    text = GRAPH + "candidates c" + declaration.format(f"where {own}" if own else "")
+    (space,) = relcrf.parse(text).ground(data).candidates
+    expanded = relcrf.parse(GRAPH + "template c" + declaration.format(f"where {where}")).ground(data)
+    texts = space.pair_texts(space.pairs.all_pairs())
+    assert len(set(texts)) == len(texts) == space.pairs.n_pairs == n_pairs
+    found = factors(relcrf.parse(text).ground(data).with_candidates({"c": texts}), "c")
+    assert found == factors(expanded, "c") and len(found) == n_pairs
 
 
 @pytest.fixture(scope="module")

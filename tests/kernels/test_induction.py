@@ -138,7 +138,7 @@ def test_nan_sums_are_ignored():
 def test_limits_of_each_key(matrices, seed, least, n_best):
     rng = np.random.default_rng(seed)
     n_first, n_second = matrices[0].shape[1], matrices[2].shape[1]
-    limits = rng.integers(-1, n_second + 1, size=(n_first, 4))
+    limits = rng.integers(-1, n_second + 1, size=(n_first, int(rng.integers(2, 8))))
     limits[:, 1] = np.maximum(limits[:, 1], 0)
     h = matrices[1].T @ matrices[2] + matrices[0].T @ matrices[3]
     pairs = sorted(
@@ -148,3 +148,4 @@ def test_limits_of_each_key(matrices, seed, least, n_best):
     )[:n_best]
     expected = [a for _, a, _ in pairs], [b for _, _, b in pairs], [h[a, b] for _, a, b in pairs]
     assert_same(top_products(*sparse_arguments(*matrices), ALL, least, n_best, limits), expected)
+    assert_same(top_products_dense(*matrices, ALL, least, n_best, limits), expected)

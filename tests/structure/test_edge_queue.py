@@ -19,6 +19,39 @@ def spaces():
     return tuple(PairSpace(str(k), side(n), side(m), relation, 1) for k, (relation, n, m) in enumerate(kinds))
 
 
+def ranked_spaces():
+    """Return spaces whose keys are compared by parts of the keys."""
+    first, second = np.array([0, 0, 1, 3, 3]), np.array([0, 1, 1, 2, 4, 4])
+    return tuple(
+        PairSpace(str(k), side(5), side(6), relation, 1, ranks=(first, second + k))
+        for k, relation in enumerate((KeyRelation.ASCENDING, KeyRelation.DISTINCT, KeyRelation.ASCENDING))
+    )
+
+
+def test_ranked_pairs_are_numbered():
+    pair_index = PairIndex(ranked_spaces())
+    found = pair_index.decode(np.arange(pair_index.size))
+    expected = [
+        (k, a, b)
+        for k, space in enumerate(ranked_spaces())
+        for a in range(5)
+        for b in range(6)
+        if (space.ranks[0][a] != space.ranks[1][b] if k == 1 else space.ranks[0][a] < space.ranks[1][b])
+    ]
+    assert found.rows.T.tolist() == list(map(list, expected)) and 40 < len(expected) == pair_index.size
+    np.testing.assert_array_equal(pair_index.encode(found), np.arange(pair_index.size))
+    assert sum(space.n_pairs for space in ranked_spaces()) == pair_index.size
+    ends = pair_index.ends(np.arange(pair_index.size))
+    assert pair_index.n_ends == 3 * (5 + 6)
+    for end in range(pair_index.n_ends):
+        np.testing.assert_array_equal(pair_index.pairs_at(end), np.flatnonzero((ends == end).any(axis=1)))
+    for space in ranked_spaces():
+        after, before, *excluded = space.key_limits().T
+        for a, b in np.ndindex(5, 6):
+            is_admissible = after[a] < b < before[a] and b not in [column[a] for column in excluded]
+            assert is_admissible == space.allows(np.array([a]), np.array([b]))[0]
+
+
 def test_encode_inverts_decode_for_all_pairs():
     pair_index = PairIndex(spaces())
     found = pair_index.decode(np.arange(pair_index.size))

@@ -150,7 +150,7 @@ def test_whether_pairs_contain_their_unary_features(model, is_contained):
     parsed = relcrf.parse(model)
     training = Training.build(parsed.spec, parsed.ground(relcrf.Dataset(tables)), "ess")
     assert pairs_contain_unaries(training.problem.reduced_graph("ess")) == is_contained
-    assert training.run().settings["structure_unaries"] == ("none" if is_contained else "shared")
+    assert training.run().chosen_settings["structure_unaries"] == ("none" if is_contained else "shared")
 
 
 def test_own_unaries_need_keys_that_the_pair_determines():

@@ -12,7 +12,7 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 from relcrf.learning.literal_likelihood import LiteralLikelihood
-from relcrf.structure.induction import key_means
+from relcrf.structure.induction import key_means, key_sums
 
 
 def test_chosen_pair_is_not_proposed_again_among_billions():
@@ -66,16 +66,17 @@ def test_all_pairs_of_compared_parts_are_scored(operator, exhaustive):
     errors, truth = model.errors_and_signals(point)
     expected = {}
     for number, space in enumerate(problem.candidates):
-        # The exact gradient uses truth values; contrastive induction subtracts the mean of each key.
-        signals = [
-            truth[side.variable] - (not exhaustive) * key_means(side, truth[side.variable])[side.key]
-            for side in space.sides
-        ]
+        # The exact gradient uses truth values; contrastive induction subtracts the mean of each key, and adds the mean
+        # term of Theorem 3.
+        means = [(not exhaustive) * key_means(side, truth[side.variable]) for side in space.sides]
+        sums = [key_sums(side, errors[side.variable]) for side in space.sides]
+        signals = [truth[side.variable] - mean[side.key] for side, mean in zip(space.sides, means, strict=True)]
         pairs = space.all_pairs()
         for a, b in pairs.tolist():
             first, second, _ = space.matching_cells(np.array([[a, b]]))
             error, other_error = errors[space.first.variable[first]], errors[space.second.variable[second]]
-            expected[number, a, b] = signals[0][first] @ other_error + error @ signals[1][second]
+            mean_term = means[0][a] * sums[1][b] + sums[0][a] * means[1][b]
+            expected[number, a, b] = signals[0][first] @ other_error + error @ signals[1][second] + mean_term
     settings = {"exhaustive": exhaustive, "error_threshold": 0.0, "signal_threshold": 0.0}
     found, scores = induced(model, point, [0.01, 0.01], 10_000, **settings)
     got = dict(zip(map(tuple, found.rows.T.tolist()), scores, strict=True))

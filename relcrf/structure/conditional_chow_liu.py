@@ -1,6 +1,6 @@
 """Conditional Chow-Liu: selection of edges by conditional mutual information given the evidence.
 
-Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form), and section 4.2
+Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form), and section 6.1
 (structure regularisation). Pooling is not part of the source.
 """
 

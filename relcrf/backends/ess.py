@@ -242,15 +242,18 @@ class EssBackend(AbstractLikelihoodBackend):
         return EdgeSelector(self.treewidth, self.min_information, self.min_fraction, self.pooling)
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        margin = self.objective == "margin"
-        if margin and problem.latent.any():
+        if self.objective == "margin" and problem.latent.any():
             message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         if self.structure_unaries == "auto":
             repeated = problem.map_reduce(partial(_repeats_or_lacks_unaries, backend=self.name))
             unaries = "shared" if repeated else "none"
-            learned = replace(self, structure_unaries=unaries).fit(problem, monitor)
+            learned = replace(self, structure_unaries=unaries)._learn(problem, monitor)
             return replace(learned, settings={"structure_unaries": unaries, **learned.settings})
+        return self._learn(problem, monitor)
+
+    def _learn(self, problem: Problem, monitor: Monitor) -> FitResult:
+        """Run the training steps; the setting `structure_unaries` is not `auto`."""
         pairs = problem.total_likelihood(PairLikelihoodSpec(self.name, self.structure_unaries))
         nodes, edges = pairs.sizes()
         layout = problem.graph.layout
@@ -271,6 +274,7 @@ class EssBackend(AbstractLikelihoodBackend):
                 for spec in (self._structure_spec(problem, vectors), PairLikelihoodSpec(self.name))
             )
             vectors["selected_fraction"] = chosen / np.maximum(candidates, 1.0)
+        margin = self.objective == "margin"
         sharpness = self.sharpness if margin else 0.0
         likelihood = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
         summary: dict[str, float | int | str] = {

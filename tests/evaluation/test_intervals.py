@@ -66,7 +66,7 @@ def test_calibration_error_lies_in_its_interval():
     scored = ScoredLabels(np.column_stack((confidence, 1 - confidence)), truth)
     block = VariableBlock("a", None, 0, 200, ("x", "y"), (), ())
     predicted = FoldPrediction("1", np.arange(200), np.arange(0, 402, 2), scored.probabilities.ravel(), truth)
-    predictions = Predictions((block,), np.arange(200), np.array([[200]]), {"s": [predicted]})
+    predictions = Predictions((block,), np.arange(200), np.array([[200]]), {"s": [predicted]}, {})
     found = predictions.estimates("s", "a")["calibration_error"]
     assert 0.0 <= found.low <= found.value <= found.high < 0.1
     resamples = [

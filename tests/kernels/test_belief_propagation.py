@@ -139,7 +139,7 @@ def test_max_marginals_match_reference(kind, schedule):
         for k in range(3):
             reference.flood() if schedule == "flooding" else reference.sweep(k % 2 == 1)
         method = BeliefPropagation(scopes, schedule=schedule, max_iterations=3, tolerance=0.0)
-        _, state, _ = method._propagate(potentials, maximum=True)
+        state = method._propagate(potentials, None, maximum=True).state
         expected = np.concatenate([reference.product(v) for v in range(scopes.n_nodes)])
         actual = np.where(state.n_impossible > 0, -np.inf, state.product)
         np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
@@ -147,8 +147,9 @@ def test_max_marginals_match_reference(kind, schedule):
 
 @pytest.mark.parametrize("maximum", [False, True])
 @pytest.mark.parametrize("agreement", [False, True])
+@pytest.mark.parametrize("reweighted", [False, True])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
-def test_lanes(first, second, agreement, maximum):
+def test_lanes(first, second, reweighted, agreement, maximum):
     """Test a round of flooding on two blocks of pairs with shared nodes."""
     if agreement:
         second = first
@@ -162,7 +163,10 @@ def test_lanes(first, second, agreement, maximum):
         rng.random(n_states),
     )
     old, actual = message.copy(), next_product.copy()
-    max_ratio = pair_flooding.flood(first, second, agreement, maximum, damping, tables, ends, message, product, actual)
+    appearance = rng.uniform(0.1, 1.0, size=(n_blocks if reweighted else 0, pair_flooding.LANES))
+    max_ratio = pair_flooding.flood(
+        first, second, agreement, maximum, damping, appearance, tables, ends, message, product, actual
+    )
     expected, change = next_product.copy(), 1.0
     for block in range(n_blocks):
         for lane in range(pair_flooding.LANES):
@@ -179,7 +183,7 @@ def test_lanes(first, second, agreement, maximum):
                 new_message = terms.max(axis=1) if maximum else terms.sum(axis=1)
                 new_message = old_message**damping * (new_message / new_message.max()) ** (1 - damping)
                 np.testing.assert_allclose(message[block, rows, lane], new_message, rtol=1e-12)
-                expected[states] *= new_message
+                expected[states] *= new_message ** appearance[block, lane] if reweighted else new_message
                 change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     assert max_ratio == pytest.approx(change, rel=1e-12)

@@ -47,10 +47,21 @@ def predict_fast(predictor, tables):
     return found.rows()
 
 
+def assert_rows_close(found, expected):
+    """Compare rows; probabilities may differ by rounding, because belief propagation multiplies messages in another order."""
+    assert [[v for v in row if not isinstance(v, float)] for row in found] == [
+        [v for v in row if not isinstance(v, float)] for row in expected
+    ]
+    for row, other in zip(found, expected, strict=True):
+        assert [v for v in row if isinstance(v, float)] == pytest.approx(
+            [v for v in other if isinstance(v, float)], rel=1e-9
+        )
+
+
 def test_prediction_equals_that_of_trained_model(run, predictor):
     expected = relcrf.load_fit(run).predict(relcrf.Dataset(frames(NEW))).table().rows()
     assert [row[0] for row in expected] == ["new"]
-    assert predict_fast(predictor, NEW) == expected
+    assert_rows_close(predict_fast(predictor, NEW), expected)
     assert predict_fast(predictor, {"page": NEW["page"]})[0][2] != expected[0][2], "links and words count"
 
 
@@ -87,7 +98,7 @@ def test_texts_with_blanks_take_the_slow_path(run):
         "link": [{"source": "new", "target": "p1 "}],
     }
     plain = {"page": [{"id": "new"}, {"id": "p1", "category": "course"}], "link": [{"source": "new", "target": "p1"}]}
-    assert predictor.predict(blanks).rows() == predictor.predict(plain).rows()
+    assert_rows_close(predictor.predict(blanks).rows(), predictor.predict(plain).rows())
     report = predictor.report()
     assert (report.requests, report.slow_path) == (2, 1)
     assert list(report.reasons) == ["blanks around a text in 'id'"]

@@ -38,8 +38,8 @@ from web import make_web  # noqa: E402
 RELATIVE_EXCESS = 1e-6
 """Excess over the best value, relative to this value, at which a run has reached it."""
 
-INFERENCE = {"dense": {"inference": "auto"}}
-"""Settings of backends: exact inference, so that the objective is convex."""
+SETTINGS = {"dense": {"inference": "auto"}, "ess": {"weights": "pairs", "edges": "tree"}}
+"""Settings of backends: exact inference, so that the objective is convex; and only the models of pairs of `ess`."""
 
 Tables = dict[str, pd.DataFrame]
 
@@ -81,24 +81,25 @@ def thermometers(rows: int) -> tuple[api.Model, Tables]:
     return relcrf.load(ROOT / "models" / "sensors_evidence.rcrf"), sensors.tables(readings, pool, pool[:rows])
 
 
-def measure(model: api.Model, tables: Tables, backend: str) -> dict[str, dict[str, Any]]:
-    """Return figures of each optimiser: to the value, and to convergence (`all_...`)."""
+def measure(model: api.Model, tables: Tables, backend: str, max_iterations: int) -> dict[str, dict[str, Any]]:
+    """Return figures of each optimiser: to the value (None if it was not reached), and to convergence (`all_...`)."""
     grounding = model.ground(relcrf.Dataset(tables))
 
-    def run(optimiser: str, max_iterations: int = 3000) -> list[Progress]:
+    def run(optimiser: str, max_iterations: int) -> list[Progress]:
         trace = Trace()
         options = {"tolerance": 1e-7, "max_iterations": max_iterations, "optimiser": optimiser}
-        api.fit(model, grounding, backend, monitor=trace, **options, **INFERENCE.get(backend, {}))
+        api.fit(model, grounding, backend, monitor=trace, **options, **SETTINGS.get(backend, {}))
         return trace.rows
 
     run("lbfgs", 1)  # compile the kernels
-    runs = {name: run(name) for name in LIKELIHOOD_OPTIMISERS}
+    runs = {name: run(name, max_iterations) for name in LIKELIHOOD_OPTIMISERS}
     best = min(rows[-1].value for rows in runs.values())
     found = {}
     for name, rows in runs.items():
-        reached = next(row for row in rows if row.value <= best + RELATIVE_EXCESS * abs(best))
+        reached = next((row for row in rows if row.value <= best + RELATIVE_EXCESS * abs(best)), None)
         final = {f"all_{key}": value for key, value in asdict(rows[-1]).items() if key != "value"}
-        found[name] = {**asdict(reached), **final, "excess": rows[-1].value / best - 1.0}
+        at_value = dict.fromkeys(asdict(rows[-1])) if reached is None else asdict(reached)
+        found[name] = {**at_value, **final, "excess": rows[-1].value / best - 1.0}
     return found
 
 
@@ -118,9 +119,9 @@ def main() -> None:
     }
     found = {}
     for name, task in tasks.items():
-        found[name] = measure(*task)
+        found[name] = measure(*task, sized(options, 3000, 3000, 3))
         for optimiser, figures in found[name].items():
-            print(name, optimiser, {key: round(value, 9) for key, value in figures.items()}, flush=True)
+            print(name, optimiser, {k: value and round(value, 9) for k, value in figures.items()}, flush=True)
     print(json.dumps(found))
 
 

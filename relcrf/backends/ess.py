@@ -43,6 +43,9 @@ from relcrf.structure.pair_unaries import pairs_contain_unaries, with_own_unarie
 MAX_COMPARED_EDGES = 1 << 14
 """Approximate number of edges on which inference methods are compared; 2**14 edges take a second per method."""
 
+MIN_STANDARD_ERRORS = 2.0
+"""Minimum gain of a method over the default in standard errors; a few edges between labels prove nothing."""
+
 MIN_PROBABILITY = 1e-12
 """Minimum probability of a label in the comparison of inference methods, so that no single label decides."""
 
@@ -147,7 +150,8 @@ class EssBackend(AbstractLikelihoodBackend):
 
     If `edges` or `inference` is `auto`, training compares the mean log-probability of the training labels for exact
     inference on the structure, for loopy belief propagation on all edges, and, if this is not better, for tree-reweighted
-    belief propagation on all edges. Prediction uses the best method. The summary of the training run lists the results.
+    belief propagation on all edges. Prediction uses the first of the latter two methods that is better than the
+    structure by more than two standard errors. The summary of the training run lists the results.
     Structures are not compared with all edges if a setting restricts the structure, or if the objective is `margin`.
 
     Args:
@@ -300,17 +304,19 @@ class EssBackend(AbstractLikelihoodBackend):
         if problem.latent.any():
             choices = choices[:1]
         summary: dict[str, float | int | str] = {**learned.summary}
-        chosen, best = choices[0], -np.inf
+        default = chosen = choices[0]
         vectors = {name: problem.share_vector(vector) for name, vector in learned.vectors.items()}
         fraction = MAX_COMPARED_EDGES / max(int(learned.summary["candidate_edges"]), 1)
-        for number, choice in enumerate(choices if len(choices) > 1 else ()):
-            score = partial(_score_labels, backend=replace(self, **choice), vectors=vectors, fraction=fraction)
-            total, n_labels = problem.map_reduce(score)
-            summary[f"label_log_likelihood_{choice['edges']}_{choice['inference']}"] = total / max(n_labels, 1)
-            if total > best:
-                chosen, best = choice, total
-                if number:
-                    break
+        for choice in choices[1:]:
+            pair = (replace(self, **default), replace(self, **choice))
+            compare = partial(_compare_labels, backends=pair, vectors=vectors, fraction=fraction)
+            first, second, squared_gain, n_labels = problem.map_reduce(compare).tolist()
+            gain, n = (second - first) / max(n_labels, 1.0), max(n_labels, 1.0)
+            for each, total in ((default, first), (choice, second)):
+                summary[f"label_log_likelihood_{each['edges']}_{each['inference']}"] = total / n
+            if gain > MIN_STANDARD_ERRORS * np.sqrt(max(squared_gain / n - gain**2, 0.0) / n):
+                chosen = choice
+                break
         summary |= chosen
         return replace(learned, summary=summary, settings={**learned.settings, **chosen})
 
@@ -382,10 +388,10 @@ class EssBackend(AbstractLikelihoodBackend):
         return self._structure_spec(problem, vectors) if is_exact else None
 
 
-def _score_labels(
-    problem: Problem, backend: EssBackend, vectors: dict[str, SharedVector], fraction: float
-) -> tuple[float, int]:
-    """Return the sum of the log-probabilities of labels, and the number of these labels.
+def _compare_labels(
+    problem: Problem, backends: tuple[EssBackend, EssBackend], vectors: dict[str, SharedVector], fraction: float
+) -> np.ndarray:
+    """Return sums over labels: log-probability under each backend, squared difference of the two, and 1; shape (4,).
 
     Args:
         fraction: Fraction of the connected components that are predicted; at least one component is.
@@ -397,6 +403,12 @@ def _score_labels(
         chosen = np.random.default_rng(0).permutation(roots)[: max(1, round(fraction * len(roots)))]
         roles = np.where(free & ~np.isin(component, chosen), Role.ABSENT, problem.roles).astype(np.int8)
         problem = replace(problem, roles=roles)
-    result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
+    loaded = {name: vector.load() for name, vector in vectors.items()}
+    first, second = (_label_log_probabilities(problem, backend, loaded) for backend in backends)
+    return np.array([first.sum(), second.sum(), ((second - first) ** 2).sum(), len(first)])
+
+
+def _label_log_probabilities(problem: Problem, backend: EssBackend, vectors: dict[str, np.ndarray]) -> np.ndarray:
+    result = backend.infer(problem, vectors)
     probability = result.marginals[result.state_start[:-1] + problem.states[result.variables]]
-    return float(np.log(np.fmax(probability, MIN_PROBABILITY)).sum()), len(probability)
+    return np.asarray(np.log(np.fmax(probability, MIN_PROBABILITY)))

@@ -233,7 +233,10 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -
         tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
         print_table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
         print_note("selected: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
-    rows = [(n.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for n, v in learned.summary.items()]
+    formats = {int: ",", float: ".5g"}
+    rows = [
+        (name.replace("_", " "), format(value, formats.get(type(value), ""))) for name, value in learned.summary.items()
+    ]
     print_table(f"trained by {learned.backend}", ("", ""), rows)
 
 

@@ -37,7 +37,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from support import ROOT, BenchmarkParser, sized
+from support import ROOT, BenchmarkParser, ResultCache, sized
 
 import relcrf
 from relcrf import api
@@ -151,29 +151,6 @@ class World:
             "infer": found.seconds, "training_error": float(fit.summary["loss"]),
             "training_cost": float(fit.summary["cost_per_query"]), **settings,
         }  # fmt: skip
-
-
-class Cache:
-    """Finished training runs, in a file with one JSON object per line.
-
-    Args:
-        path: The file; None keeps the runs in memory only.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
-        self._results = {json.dumps(one["work"]): one["result"] for one in map(json.loads, lines)}
-
-    def get(self, work: list[Any], compute: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Return the result of a run; compute and store it if it is missing."""
-        key = json.dumps(work)
-        if key not in self._results:
-            self._results[key] = compute()
-            if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"work": work, "result": self._results[key]}) + "\n")
-        return self._results[key]
 
 
 def error_at(points: list[dict[str, float]], budget: float) -> float:
@@ -318,7 +295,7 @@ def main() -> None:
         print(json.dumps({name: evaluate_links(name, 5) for name in _available_datasets(quick=False)}))
         return
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
-    found, cache = [], Cache(options.cache)
+    found, cache = [], ResultCache(options.cache)
     for seed in range(n_fields):
         training, test, figures = sample_rows(seed, n, n_test, options.samples)
         world, methods = World(training, test), {}

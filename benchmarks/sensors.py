@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from support import ROOT, BenchmarkParser, sized
+from support import ROOT, BenchmarkParser, ResultCache, sized
 
 import relcrf
 from relcrf import api
@@ -73,26 +72,6 @@ MEMORY = "8GB"
 CONSOLE = Console(width=150)
 
 Figures = dict[str, float]
-
-
-class ResultCache:
-    """Cached results in a file with one JSON object per line."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._known = path, dict[str, Figures]()
-        if path is not None and path.exists():
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            self._known = {json.dumps(line["work"]): line["figures"] for line in lines}
-
-    def get(self, work: list[Any], measure: Callable[[], Figures]) -> Figures:
-        """Return the result of a piece of work, measured if it is not cached."""
-        key = json.dumps(work)
-        if key not in self._known:
-            self._known[key] = measure()
-            if self._path is not None:
-                with self._path.open("a") as file:
-                    file.write(json.dumps({"work": work, "figures": self._known[key]}) + "\n")
-        return self._known[key]
 
 
 def all_pairs(n: int) -> np.ndarray:

@@ -545,11 +545,13 @@ class AbstractLikelihoodBackend(AbstractBackend):
     tolerance: float = 1e-5
     optimiser: str = "lbfgs"
 
+    def __post_init__(self) -> None:
+        self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
+
     def maximise(
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
     ) -> OptimiserState:
         """Return the final state of one optimisation; see `maximise_likelihood`."""
-        self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
         method = LIKELIHOOD_OPTIMISERS[self.optimiser]
         optimiser = method(self.tolerance, max_iterations=self.max_iterations)
         return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)

@@ -48,6 +48,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     inference: str = "bp"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require_one_of("objective", ("likelihood", "pseudo", "piecewise"))
         self._require_one_of("inference", PARTITION_METHODS)
         if self.folds < 2:

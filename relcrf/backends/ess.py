@@ -216,6 +216,7 @@ class EssBackend(AbstractLikelihoodBackend):
     inference: str = "auto"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require_one_of("objective", ("likelihood", "margin"))
         self._require_one_of("observed_edges", ("fold", "tree"))
         self._require_one_of("structure_unaries", ("auto", "none", "own", "shared"))

@@ -59,6 +59,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require_one_of("inference", MARGINAL_METHODS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:

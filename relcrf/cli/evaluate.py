@@ -264,7 +264,7 @@ def _format_estimate(estimate: MeasureEstimate) -> Text:
 
 
 def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
-    """Format the difference of a measure, with its interval on a second line; empty if there is no difference."""
+    """Format the difference of a measure, with its interval on a second line; return an empty text if it is unknown."""
     if measure not in by_measure:
         return Text()
     difference = by_measure[measure]

@@ -32,8 +32,8 @@ class ConjugateGradient(AbstractWolfeSearch):
 
     memory: int = 1
     wolfe_curvature: ClassVar[float] = 0.3
-    """As `WOLFE_CURVATURE`: directions are conjugate only after accurate searches. With 0.1, five test problems took 1.3
-    times as many evaluations."""
+    """This value is smaller than `WOLFE_CURVATURE`, because directions are conjugate only after accurate searches. With
+    0.1, five test problems took 1.3 times as many evaluations."""
 
     def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
         """Return the next direction, scaled such that length 1 predicts the same first-order decrease as the last step.

@@ -81,7 +81,8 @@ def with_own_unaries(graph: ReducedGraph) -> ReducedGraph:
         UsageError: If edges of the same kind have ends with different keys of unary weights.
     """
     blocks = own_unaries(graph.graph)
-    position = {(own.pair, own.unary, own.end): len(graph.graph.layout.blocks) + k for k, own in enumerate(blocks)}
+    first_block = len(graph.graph.layout.blocks)
+    index = {(own.pair, own.unary, own.end): (own, block) for block, own in enumerate(blocks, first_block)}
     layout = WeightLayout((*graph.graph.layout.blocks, *(own.weights for own in blocks)))
     groups, edge_terms = list(graph.graph.groups), list(graph.edge_terms)
     covered = np.zeros(graph.n_edges, dtype=bool)
@@ -105,7 +106,7 @@ def with_own_unaries(graph: ReducedGraph) -> ReducedGraph:
             entry, edge = entries_of_runs(start, node), np.repeat(np.arange(len(new)), np.diff(start)[node])
             if not len(entry):
                 continue
-            own = blocks[position[group.block, unary_group.block, end] - len(graph.graph.layout.blocks)]
+            own, block = index[group.block, unary_group.block, end]
             features = _keyed_by_kind(unary_group.features, _rows(unary, entry), kind[edge], own, layout)
             stride, is_row = unary.stride_row[entry], on_row[edge]
             edge_terms.append(
@@ -119,7 +120,6 @@ def with_own_unaries(graph: ReducedGraph) -> ReducedGraph:
                     np.where(is_row, 0, stride).astype(np.int32),
                 )
             )
-            block = position[own.pair, own.unary, end]
             groups.append(replace(unary_group, features=features, block=block))
     return replace(
         graph,

@@ -1,6 +1,7 @@
 """Shared by all tests: the folder of helpers is importable, and its servers are fixtures."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The command asks for the width when it is imported, whichever test comes first.
 os.environ["COLUMNS"] = "200"
+
+# A shell ignores SIGINT in background jobs and in their children; tests send Ctrl-C to processes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example takes as long as the machine needs for it.
 settings.register_profile("relcrf", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,8 +11,6 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SHARED = {"collective", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-SLOW = {"spark"}
-"""Benchmarks that take a minute at their smallest size; tests/execution and tests/backends/test_sharded.py run the same code."""
 NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "entities", "optimisers", "sensors", "webkb"}
 KEYS = {
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
@@ -35,6 +33,7 @@ KEYS = {
     "random_networks": "beyond_threshold thresholds sizes",
     "sensors": "rows ess ess_regularised chow_liu dense",
     "spanning_forest": "ratio_scipy ratio_scipy_dense",
+    "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
     "webkb": "local ess ess_max_margin dense svm",
     "cora": "local ess ess_max_margin dense svm",
@@ -68,10 +67,12 @@ def test_every_benchmark_has_help():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(BENCHMARKS) - SLOW))
-def test_smallest_size(name, tmp_path):
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_smallest_size(name, request, tmp_path):
     if name in NEED_DATA and "RELCRF_DATA" not in os.environ:
         pytest.skip("RELCRF_DATA is not set")
+    if name == "spark":
+        request.getfixturevalue("spark_installed")
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--smallest"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr

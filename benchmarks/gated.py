@@ -27,7 +27,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -41,7 +40,10 @@ from support import ROOT, BenchmarkParser, ResultCache, sized
 
 import relcrf
 from relcrf import api
+from relcrf.backends.registry import make_backend
+from relcrf.evaluation.selection import StageCache
 from relcrf.evaluation.splits import partition_variables
+from relcrf.learning.lbfgs import OptimiserState
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import faces
@@ -51,15 +53,17 @@ from random_fields import INPUT, OUTPUT, FieldRows
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000)
-MESSAGE_COSTS = (1.5e-5, 4e-5, 1e-4, 3e-4, 8e-4, 2e-3)
-L1_STRENGTHS = (1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
+MESSAGE_COSTS = (4e-5, 1e-4, 2.5e-4, 6e-4, 1.5e-3)
+L1_STRENGTHS = (1.0, 2.5, 6.0, 12.0)
 """Strengths of L1 for 1,000 rows."""
 EVIDENCE_L2 = 0.1
-"""L2 penalty on the gate weights that all pairs share, chosen on fields 1000 and 1001."""
+"""L2 penalty on the gate weights that all pairs share, chosen on fields 1000 and 1001, as `l2` for gates."""
 MIN_MESSAGES = 50
 """Minimum number of messages of a run in the plot, which has a logarithmic axis."""
-COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining_iterations": 0}
+COMMON: dict[str, Any] = {"l2": 1.0, "unlabelled": "infer", "pretraining_iterations": 0}
 OPEN: dict[str, Any] = {"gates": "none"}
+UNGATED_L2 = 15.0
+"""L2 penalty on the weights of the model without gates or L1, chosen on field 1000."""
 PAPER: dict[str, Any] = {
     "schedule": "joint", "pretraining_iterations": 3, "gate_l2": 0.001, "evidence_l2": 0.001, "deviation_l2": 0.001,
 }  # fmt: skip
@@ -69,7 +73,7 @@ console = Console()
 
 def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]:
     """Return the settings of each method's runs for a number of rows."""
-    prices, strengths = (MESSAGE_COSTS[2:5:2], L1_STRENGTHS[3:5]) if options.quick else (MESSAGE_COSTS, L1_STRENGTHS)
+    prices, strengths = (MESSAGE_COSTS[1:4:2], L1_STRENGTHS[2:]) if options.quick else (MESSAGE_COSTS, L1_STRENGTHS)
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties apply to the sum over rows
     quick = {"max_iterations": 50, "batch_size": 50}
     short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch_size": 3})
@@ -78,7 +82,7 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
         "static": [{"message_cost": price, "gates": "static", **short} for price in prices],
         "group_l1": [{**OPEN, "group_l1": strength, **short} for strength in strengths],
         "l1": [{**OPEN, "l1": strength, "optimiser": "lbfgs", **short} for strength in strengths],
-        "ungated": [{**OPEN, **short}],
+        "ungated": [{**OPEN, "l2": UNGATED_L2, **short}],
         "paper": [{**PAPER, "message_cost": price, **short} for price in prices],
     }
 
@@ -115,6 +119,7 @@ class World:
 
     def __init__(self, training: FieldRows, test: FieldRows) -> None:
         self.training, self.test = training, test
+        self.stages: dict[tuple[Any, ...], OptimiserState] = {}
 
     @cached_property
     def _whole(self) -> tuple[api.Model, api.Grounding, api.Grounding]:
@@ -137,9 +142,9 @@ class World:
     def measure(self, method: str, settings: dict[str, Any]) -> dict[str, float]:
         model, training, test = self._without_unary_factors if method == "paper" else self._whole
         observed = (self.training.statuses == INPUT).ravel()
-        began = time.process_time()
-        fit = api.fit(model, training, "gated", observed=observed, **{**COMMON, **settings})
-        learned = time.process_time() - began
+        settings = {**COMMON, **settings}
+        monitor = StageCache(make_backend("gated", **settings), self.stages)
+        fit = api.fit(model, training, "gated", observed=observed, monitor=monitor, **settings)
         queried = (self.test.statuses == OUTPUT).ravel()
         found = api.predict(fit, test, queried=queried)
         variables, probability = found.variables(), found.probabilities()[:, 1]
@@ -147,8 +152,8 @@ class World:
         errors = (probability[wanted] - self.test.values.ravel()[variables[wanted]]) ** 2
         n = len(self.test.values)
         return {
-            "messages": (found.inferred.n_messages or 0) / n, "error": float(errors.mean()), "learn": learned,
-            "infer": found.seconds, "training_error": float(fit.summary["loss"]),
+            "messages": (found.inferred.n_messages or 0) / n, "error": float(errors.mean()), "infer": found.seconds,
+            "training_error": float(fit.summary["loss"]),
             "training_cost": float(fit.summary["cost_per_query"]), **settings,
         }  # fmt: skip
 

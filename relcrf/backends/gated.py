@@ -7,7 +7,7 @@ Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -42,6 +42,7 @@ class TrainingStage:
             for the first time.
         refit: Whether the stage omits L1 and group L1, and fixes the weights that are 0 in templates with keys.
         learns_weights, learns_gates: Whether the weights of factors and the weights of gates may change.
+        rate_factor: Factor of the learning rate of a stochastic optimiser.
     """
 
     name: str
@@ -51,17 +52,25 @@ class TrainingStage:
     refit: bool = False
     learns_weights: bool = True
     learns_gates: bool = True
+    rate_factor: float = 1.0
 
+
+STATIC_STAGES = (
+    TrainingStage("static", 1.0, False, False),
+    TrainingStage("held_out", 1.0, False, True),
+    TrainingStage("sharp_static", 2.0, False, True),
+)
+"""Training stages of gates that do not depend on the evidence."""
 
 TRAINING_STAGES = {
     "staged": (
-        TrainingStage("static", 1.0, False, False),
+        STATIC_STAGES[0],
         TrainingStage("evidence", 1.0, True, True),
         TrainingStage("sharp", 2.0, True, True),
     ),
     "joint": (TrainingStage("evidence", 1.0, True, False), TrainingStage("sharp", 2.0, True, True)),
     "alternating": (
-        TrainingStage("static", 1.0, False, False),
+        STATIC_STAGES[0],
         TrainingStage("gates", 1.0, True, False, learns_weights=False),
         TrainingStage("weights", 1.0, True, True, learns_gates=False),
         TrainingStage("sharp_gates", 2.0, True, False, learns_weights=False),
@@ -74,7 +83,13 @@ The first stage of `staged` and `alternating` does not use the evidence, because
 unknown variables soon close, and the remaining factors overfit.
 """
 
-STATIC_STAGES = (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True))
+FINAL_STAGE = TrainingStage("final", 2.0, True, True, rate_factor=0.3)
+"""The last stage of `staged`; it starts from the better of the gates with evidence and of the static gates.
+
+With the usual learning rate, the first steps of Adam, whose size does not depend on that of the gradient, change all
+weights of evidence features so much that the held-out risk of the static gates is not reached again.
+"""
+
 OPEN_STAGES = (TrainingStage("open", 1.0, False, True),)
 """Training stages without gates."""
 
@@ -108,8 +123,9 @@ class GatedBackend(AbstractBackend):
         gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
             which does not depend on the evidence; `none`: all gates are open.
         schedule: How gates that depend on the evidence are learned. `staged`: static gates and weights first, then all
-            gates and weights together; `alternating`: static gates and weights first, then gates and weights in turn;
-            `joint`: all gates and weights together from the start.
+            gates and weights together, unless static gates have a lower risk on held-out data; `alternating`: static
+            gates and weights first, then gates and weights in turn; `joint`: all gates and weights together from the
+            start.
         bp_iterations: Number of iterations of belief propagation.
         gate_threshold: Gate probability below which a factor is omitted in prediction.
         training_gate_threshold: Gate probability that is the midpoint of the soft threshold in training.
@@ -140,6 +156,10 @@ class GatedBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "gated"
+    unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "static": ("gates", "schedule", "evidence_l2", "deviation_l2", "gate_threshold", "patience"),
+        **{stage.name: ("gates", "schedule", "evidence_l2", "deviation_l2") for stage in STATIC_STAGES[1:]},
+    }
     uses_gates: ClassVar[bool] = True
     loss: str = "squared"
     message_cost: float = 0.0
@@ -218,16 +238,27 @@ class GatedBackend(AbstractBackend):
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
         n_scored = sum(risk.n_scored for risk in risks)
+
+        def run(schedule: Sequence[TrainingStage], point: np.ndarray) -> np.ndarray:
+            for stage in schedule:
+                penalties = self._penalties(problem, n_scored, stage, point)
+                state = self._run_stage(
+                    stage, risks, held_out_risk if stage.early_stopping else None, penalties, point, monitor
+                )
+                stages.append((stage.name, state))
+                point = penalties.prune_groups(state.point)
+            return point
+
         schedule = self._stages
         if self.l1 or self.group_l1:
             schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
-        for stage in schedule:
-            penalties = self._penalties(problem, n_scored, stage, point)
-            state = self._run_stage(
-                stage, risks, held_out_risk if stage.early_stopping else None, penalties, point, monitor
-            )
-            stages.append((stage.name, state))
-            point = penalties.prune_groups(state.point)
+        point = run(schedule, point)
+        with_evidence = stages[-1][1]
+        if schedule == TRAINING_STAGES["staged"] and isinstance(with_evidence, EarlyStoppingState):
+            static_point = run(STATIC_STAGES[1:], dict(stages)[STATIC_STAGES[0].name].point)
+            without_evidence = stages[-1][1]
+            assert isinstance(without_evidence, EarlyStoppingState)
+            point = run((FINAL_STAGE,), static_point if without_evidence.best < with_evidence.best else point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
         return FitResult(
             {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
@@ -337,16 +368,16 @@ class GatedBackend(AbstractBackend):
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
-        method = self._minimiser(len(risks), penalties)
+        method = self._minimiser(len(risks), penalties, stage.rate_factor)
         state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
         state = method.minimise(evaluate, state or with_held_out_risk(method.start(evaluate, point)), observe)
         is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
         return replace(state, status="schedule ended") if is_schedule else state
 
-    def _minimiser(self, n_batches: int, penalties: Penalties) -> AbstractMinimiser[Any]:
+    def _minimiser(self, n_batches: int, penalties: Penalties, rate_factor: float) -> AbstractMinimiser[Any]:
         settings: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
         if self.optimiser in STOCHASTIC_OPTIMISERS:
-            rate = self.learning_rate or DEFAULT_LEARNING_RATES[self.optimiser]
+            rate = rate_factor * (self.learning_rate or DEFAULT_LEARNING_RATES[self.optimiser])
             return STOCHASTIC_OPTIMISERS[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
         return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 

@@ -84,7 +84,7 @@ def select_settings(
     rows: list[dict[str, Any]] = []
     finished: dict[tuple[Any, ...], OptimiserState] = {}
     for system in systems:
-        predicted, learned = predict_fold(problem, fold, system, _StageCache(system, finished))
+        predicted, learned = predict_fold(problem, fold, system, StageCache(system, finished))
         score = predicted.score()
         likelihood, seconds = score.log_likelihood, predicted.seconds_learn + predicted.seconds_infer
         if fold.whole_components:
@@ -100,7 +100,7 @@ def select_settings(
     return SettingsSelection({name: best[name] for name in grid}, tuple(rows), fold.n_test, fold.whole_components)
 
 
-class _StageCache(Monitor):
+class StageCache(Monitor):
     """A cache of finished training stages, keyed by the settings that they depend on."""
 
     def __init__(self, system: AbstractBackend, finished: dict[tuple[Any, ...], OptimiserState]) -> None:

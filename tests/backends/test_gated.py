@@ -23,6 +23,7 @@ from relcrf.backends.gated import GatedBackend
 from relcrf.backends.gated_risks import ExampleSplitter
 from relcrf.backends.learned_model import SEPARATE_LAYOUTS
 from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.selection import StageCache
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
 from relcrf.grounding import gates as gates_module
@@ -185,6 +186,24 @@ def test_each_schedule_closes_links_that_do_not_matter(rows, schedule):
     fit = api.fit(model, grounding, "gated", **settings)
     score, sent = score_hidden(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.7 and sent < 4.0, "14 messages without gates"
+
+
+def test_gates_with_evidence_start_from_static_gates_if_better(rows):
+    """The held-out risk is at most that of static gates, whose stages are learned once for both kinds of gates."""
+    _, grounding = rows
+    problem = api.training_problem(grounding, evidence=random_mask(grounding, seed=105))
+    settings = {"message_cost": 0.006, "max_iterations": 20}
+    static, evidence = (
+        relcrf.backends.registry.make_backend("gated", gates=gates, **settings) for gates in ("static", "evidence")
+    )
+    finished = {}
+    expected = dict(static.fit(problem, StageCache(static, finished)).stages)
+    states = dict(evidence.fit(problem, StageCache(evidence, finished)).stages)
+    assert states["final"].best <= min(states["sharp"].best, states["sharp_static"].best)
+    assert states["held_out"] is expected["held_out"] and states["sharp_static"] is expected["sharp_static"]
+    uncached = dict(evidence.fit(problem, Monitor()).stages)
+    for name, state in uncached.items():
+        np.testing.assert_array_equal(states[name].point, state.point)
 
 
 def test_alternating_stages_change_one_kind_of_weights(rows):

@@ -197,8 +197,8 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
         {
             "ungated": {"gates": "none", "validation_fraction": 0.0},
             "ungated, 1 iteration": {"gates": "none", "validation_fraction": 0.0, "bp_iterations": 1},
-            "static": {"gates": "static", "validation_fraction": 0.0, "bp_iterations": 1, "message_cost": 0.005},
-            "gated": {"validation_fraction": 0.0, "bp_iterations": 1, "evidence_l2": 0.1, "message_cost": 0.005},
+            "static": {"gates": "static", "validation_fraction": 0.0, "bp_iterations": 1, "message_cost": 0.0005},
+            "gated": {"validation_fraction": 0.0, "bp_iterations": 1, "evidence_l2": 0.1, "message_cost": 0.0005},
         },
     ),
 }  # fmt: skip

@@ -209,7 +209,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
             rows, error = found[f"{prefix}rows"], found[f"{prefix}{name}_spread"]
             axis.errorbar(rows, found[f"{prefix}{name}"], yerr=error, marker=mark, capsize=3, label=label)
         axis.set(xscale="log", title=title, xlabel="training rows", ylabel="nats per row")
-        axis.set_xticks(rows, labels=[f"{n:,}" for n in rows], minor=False)
+        axis.set_xticks(rows, labels=[f"{n:,}" for n in rows], minor=False, rotation=30)
         axis.set_xticks([], minor=True)
     axes[0, 0].legend()
     figure.savefig(path, dpi=100)

@@ -57,7 +57,7 @@ MESSAGE_COSTS = (4e-5, 1e-4, 2.5e-4, 6e-4, 1.5e-3)
 L1_STRENGTHS = (1.0, 2.5, 6.0, 12.0)
 """Strengths of L1 for 1,000 rows."""
 EVIDENCE_L2 = 0.1
-"""L2 penalty on the gate weights that all pairs share, chosen on fields 1000 and 1001, as `l2` for gates."""
+"""L2 penalty on the gate weights that all pairs share; it and `l2` in `COMMON` were chosen on fields 1000 and 1001."""
 MIN_MESSAGES = 50
 """Minimum number of messages of a run in the plot, which has a logarithmic axis."""
 COMMON: dict[str, Any] = {"l2": 1.0, "unlabelled": "infer", "pretraining_iterations": 0}

@@ -25,14 +25,17 @@ import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-from scipy.optimize import minimize
-from support import ROOT, BenchmarkParser, in_fresh_process, is_installed, medians, peak_mib, sized
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+from scipy.optimize import minimize  # noqa: E402
+from support import ROOT, BenchmarkParser, in_fresh_process, is_installed, medians, peak_mib, sized  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "datasets"))
-from weak_links import CATEGORIES, HOMOPHILY, LINKS, MODEL, Pages, make_pages
+from weak_links import CATEGORIES, HOMOPHILY, LINKS, MODEL, Pages, make_pages  # noqa: E402
 
 BACKENDS: dict[str, dict[str, Any]] = {"local": {}, "default": {}, "pseudo": {"inference": "bp"}, "dense": {}}
 """Measured backends and their settings; `default` is the default backend of `relcrf train`."""
@@ -241,8 +244,6 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5, help="number of draws of graphs with up to 10,000 pages")
     parser.add_argument("--measure", nargs=3, metavar=("PAGES", "SEED", "BACKEND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
     if options.measure:
         n, seed, backend = options.measure
         print(json.dumps(measure(int(n), int(seed), backend)))

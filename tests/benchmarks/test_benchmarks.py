@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SHARED = {"collective", "network_task", "support"}
@@ -73,8 +74,7 @@ def test_smallest_size(name, request, tmp_path):
         pytest.skip("RELCRF_DATA is not set")
     if name == "spark":
         request.getfixturevalue("spark_installed")
-    command = [sys.executable, str(FOLDER / f"{name}.py"), "--smallest"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    code, output, errors = run_forked(FOLDER / f"{name}.py", "--smallest", folder=tmp_path)
+    assert code == 0, errors
+    found = json.loads(output.splitlines()[-1])
     assert found and set(KEYS.get(name, "").split()) <= set(found)

@@ -22,4 +22,4 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("relcrf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("relcrf")
 
-pytest_plugins = ("command_fixtures", "packages", "postgres", "skips", "spark")
+pytest_plugins = ("command_fixtures", "packages", "postgres", "skips", "spark", "order")

@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import relcrf
 from relcrf.files import file_lock
 from relcrf.kernels.compile import cache_folder
@@ -29,6 +31,7 @@ for command in sys.argv[1:]:
 """A program that runs the commands given as its arguments in one process."""
 
 
+@pytest.mark.slow
 def test_relcrf_runs_from_its_wheel(tmp_path):
     build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(

@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["forked_script", "pandas", "scipy.optimize", "rich.table", "relcrf.api", "relcrf.backends"])
+FORKS.set_forkserver_preload(
+    ["forked_script", "pandas", "scipy.optimize", "rich.table", "relcrf.api", "relcrf.backends"]
+)
 
 
 def run_forked(script, *arguments, folder):

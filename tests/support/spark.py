@@ -1,7 +1,6 @@
 """The fixture `spark`: a Spark session with two executors for the whole test run.
 
-A test that starts its own session uses `spark_installed`. The tests of the session run first, so that of several processes
-of the test run only one starts Spark.
+A test that starts its own session uses `spark_installed`.
 """
 
 from __future__ import annotations
@@ -25,18 +24,6 @@ MASTER = "local-cluster[2,1,1024]"
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--conf "spark.executor.extraJavaOptions={JAVA}" pyspark-shell')
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tests of the session to the start."""
-    items.sort(key=lambda item: not _uses_session(item))
-
-
-def _uses_session(item: pytest.Item) -> bool:
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return "spark" in getattr(item, "fixturenames", ()) or any(
-        value == "spark" for value in parameters if isinstance(value, str)
-    )
 
 
 @pytest.fixture(scope="session")

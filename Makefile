@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 DOCS := .venv-docs
-PYTEST := $(VENV)/bin/python -m pytest --numprocesses=3 --dist=worksteal
+PYTEST := $(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
 
 .PHONY: demo test test-all test-fast test-oldest lint docs lock clean
 

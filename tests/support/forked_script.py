@@ -29,6 +29,7 @@ def run_forked(script, *arguments, folder):
 
 
 def _run(script, arguments, folder, outputs):
+    """Run the script in this process, a fork; the standard streams become the files `outputs`."""
     for stream, output in enumerate(outputs, 1):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), stream)
     os.chdir(folder)

@@ -60,6 +60,8 @@ class Problem:
             two variables of its factor (see `graph/gates.py`).
         queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects the free
             variables with a label. Only gates distinguish query variables from other free variables.
+        validation: Mask of the absent variables whose labels are reserved for the choice of settings, shape
+            (n_variables,), bool; None reserves no labels. Backends without a choice ignore it.
     """
 
     graph: FactorGraph
@@ -70,6 +72,7 @@ class Problem:
     candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
+    validation: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:

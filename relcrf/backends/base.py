@@ -520,7 +520,7 @@ def maximise_likelihood(
         # smaller than the tolerance for the gradient.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
-    evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
+    evaluate = add_l2_penalty(objective, strength, layout.learnable_mask(), layout.initial())
     state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
 
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
@@ -534,8 +534,9 @@ class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood.
 
     Args:
-        l2: Strength of the penalty `l2 / 2 * w^2` on each weight w of the templates that specify no `l2`. The penalty
-            is added to the sum of the variables' losses, not to their mean.
+        l2: Strength of the penalty `l2 / 2 * (w - init)^2` on each weight w of the templates that specify no `l2`;
+            `init` is the initial value that the template declares. The penalty is added to the sum of the variables'
+            losses, not to their mean.
         max_iterations: Maximum number of iterations of each optimisation.
         tolerance: An optimisation has converged when the norm of the gradient is at most this fraction of the initial
             norm.
@@ -585,5 +586,6 @@ def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> 
     """
     layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)
-    difference = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
+    penalty_gradient = layout.l2(l2) * (state.point - layout.initial())
+    difference = np.where(layout.learnable_mask(), state.gradient - penalty_gradient, np.nan)
     return Moments(empirical, empirical + difference, variance)

@@ -337,6 +337,7 @@ class GatedBackend(AbstractBackend):
             0.0 if stage.refit else self.l1,
             0.0 if stage.refit else self.group_l1,
             1.0 / max(n_scored, 1),
+            np.concatenate((graph.layout.initial(), np.zeros(len(features)))),
         )
 
     def _run_stage(

@@ -117,15 +117,15 @@ class LearnedModel:
         return extended
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
-        """Return the weight vectors in the layout of another ground graph; weights of keys unseen in training are 0.
+        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are the initial values.
 
         Raises:
             DataError: If a predicted attribute has values that did not occur in training, or a feature vector
                 has another length than in training.
         """
         layout = grounding.graph.layout
-        # Fixed weights have the values that the model declares, even for unseen keys.
-        default = np.where(layout.learnable_mask(), 0.0, layout.initial())
+        # The penalty pulls a weight without training factors to the initial value, which is 0 if none is declared.
+        default = layout.initial()
         old, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
         vectors = {
             name: _transfer_weights(vector, old, new, default)

@@ -323,7 +323,7 @@ def predict(
     holdout.note_default_split(hidden)
     tables.note_cache_use()
     for template, count in prediction.unseen_keys.items():
-        print_note(f"{count:,} keys of template '{template}' did not occur in training; their weights are 0")
+        print_note(f"{count:,} keys of template '{template}' did not occur in training; they have no learned weights")
     for name, frame in frames.items():
         shown = [row[:4] for row in frame.rows(10)]
         print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:4], shown)

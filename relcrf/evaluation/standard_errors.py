@@ -101,7 +101,7 @@ def standard_errors(
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
-    objective = add_l2_penalty(problem.total_likelihood(part), strength, layout.learnable_mask())
+    objective = add_l2_penalty(problem.total_likelihood(part), strength, layout.learnable_mask(), layout.initial())
 
     def gradient(at: np.ndarray) -> np.ndarray:
         return objective(at)[1]

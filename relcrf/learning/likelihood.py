@@ -360,18 +360,22 @@ def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     return out
 
 
-def add_l2_penalty(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:
-    """Return the objective plus `sum l2 / 2 * w^2`, with a gradient of 0 for weights that are not `learned`.
+def add_l2_penalty(
+    objective: Objective, l2: np.ndarray, learned: np.ndarray, centre: np.ndarray | float = 0.0
+) -> Objective:
+    """Return the objective plus `sum l2 / 2 * (w - centre)^2`, with a gradient of 0 for weights that are not `learned`.
 
     Args:
         l2: Strength of each weight, shape (n,).
         learned: Mask of the weights that may change, shape (n,), bool.
+        centre: The weights without penalty, shape (n,): the mean of the Gaussian prior whose precision is `l2`.
     """
     strength = np.where(learned, l2, 0.0)
 
     def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = objective(weights)
-        value += 0.5 * float(strength @ (weights * weights))
-        return value, np.where(learned, gradient + strength * weights, 0.0)
+        difference = weights - centre
+        value += 0.5 * float(strength @ (difference * difference))
+        return value, np.where(learned, gradient + strength * difference, 0.0)
 
     return evaluate

@@ -13,7 +13,7 @@ SMOOTHING_NORM = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Penalties:
-    """The penalty `sum l2 / 2 w^2 + sum over groups of group_l1 sqrt(size) (sqrt(|w_g|^2 + s^2) - s)`.
+    """The penalty `sum l2 / 2 (w - centre)^2 + sum over groups of group_l1 sqrt(size) (sqrt(|w_g|^2 + s^2) - s)`.
 
     s is `SMOOTHING_NORM`.
 
@@ -24,6 +24,7 @@ class Penalties:
         l1: L1 strength of the weights in groups. The optimiser applies the L1 penalty; `__call__` does not include it.
         group_l1: Group L1 strength of the groups.
         scale: Multiplier of all penalties.
+        centre: The weights without L2 penalty, shape (n,).
     """
 
     l2: np.ndarray
@@ -32,10 +33,12 @@ class Penalties:
     l1: float = 0.0
     group_l1: float = 0.0
     scale: float = 1.0
+    centre: np.ndarray | float = 0.0
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient of the penalty."""
-        value, gradient = 0.5 * float((self.l2 * point**2).sum()), self.l2 * point
+        difference = point - self.centre
+        value, gradient = 0.5 * float((self.l2 * difference**2).sum()), self.l2 * difference
         for rows in self.groups if self.group_l1 else ():
             strength = self.group_l1 * np.sqrt(rows.shape[1])
             smooth = np.sqrt((point[rows] ** 2).sum(axis=1) + SMOOTHING_NORM**2)

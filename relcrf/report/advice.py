@@ -51,7 +51,7 @@ def warnings(
             "optimistic. Train with the same --split and --holdout."
         )
     out += [
-        f"{count:,} keys of template '{name}' do not occur in the training data; their weights are 0."
+        f"{count:,} keys of template '{name}' do not occur in the training data; they have no learned weights."
         for name, count in holdout.unseen_keys.items()
     ]
     few = [

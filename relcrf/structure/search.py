@@ -46,6 +46,7 @@ class PenaltyStrengths:
     Args:
         base_l1: Strength of the norm of each group of base weights; a group may be a single weight.
         base_l2: L2 strength of each base weight, shape (n_base,).
+        base_centre: The base weights without L2 penalty, shape (n_base,).
         learnable: Mask of the base weights that learning may change, bool, shape (n_base,).
         l1, l2: L1 and L2 strength for the candidates of each space.
         base_sizes: Number of weights of each group of base weights; None if each weight is a group.
@@ -53,6 +54,7 @@ class PenaltyStrengths:
 
     base_l1: np.ndarray
     base_l2: np.ndarray
+    base_centre: np.ndarray
     learnable: np.ndarray
     l1: Sequence[float]
     l2: Sequence[float]
@@ -79,6 +81,7 @@ class PenaltyStrengths:
         return cls(
             np.where(layout.learnable_mask(), layout.l1(base_l1), 0.0),
             layout.l2(l2),
+            layout.initial(),
             layout.learnable_mask(),
             [default if space.l1 is None else space.l1 for space, default in zip(spaces, l1, strict=True)],
             [l2 if space.l2 is None else space.l2 for space in spaces],
@@ -163,10 +166,11 @@ class SearchState(EarlyStoppingState):
 class StructureSearch:
     """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    The search minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights|^2`. The weights
-    of a candidate form a group of strength `l1 * sqrt(size)`. A *round* is one activation and a few optimiser
-    iterations. The search has converged when the optimiser has converged for the active weights and no other candidate
-    passes the test of the activation rule at this minimum.
+    The search minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights - centre|^2`;
+    the centre contains the initial weights of the base, and 0 for candidates. The weights of a candidate form a group of
+    strength `l1 * sqrt(size)`. A *round* is one activation and a few optimiser iterations. The search has converged when
+    the optimiser has converged for the active weights and no other candidate passes the test of the activation rule at
+    this minimum.
 
     Args:
         model: Objective without candidates.
@@ -349,6 +353,7 @@ class StructureSearch:
             np.asarray(strength_list, dtype=np.float64)[chosen.space] for strength_list in (strengths.l1, strengths.l2)
         )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
+        centre = np.concatenate((strengths.base_centre, np.zeros(sizes.sum())))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
         # As in `maximise_likelihood`, the square root of the curvature is a better scale than the curvature.
         root = np.sqrt(diagonal + l2)
@@ -367,4 +372,6 @@ class StructureSearch:
             np.concatenate((base_sizes, sizes)),
             np.concatenate((strengths.base_l1, strength)),
         )
-        return self.make_minimiser(groups, root), add_l2_penalty(self.model.with_candidates(chosen), l2, learned)
+        return self.make_minimiser(groups, root), add_l2_penalty(
+            self.model.with_candidates(chosen), l2, learned, centre
+        )

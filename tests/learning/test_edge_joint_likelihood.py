@@ -215,7 +215,7 @@ def minimum():
 def test_search_finds_the_minimum_over_all_edges(minimum, activation, method):
     model = make_model(make_rows(200, seed=1), method)
     n = model.n_base
-    strengths = PenaltyStrengths(np.zeros(n), np.full(n, L2), np.ones(n, dtype=bool), [L1], [L2])
+    strengths = PenaltyStrengths(np.zeros(n), np.full(n, L2), np.zeros(n), np.ones(n, dtype=bool), [L1], [L2])
     search = StructureSearch(
         model, strengths, group_lasso_factory(strengths, 1e-5, 1000), activation, TopEdges(3, 1.0 + 1e-5)
     )

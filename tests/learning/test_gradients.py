@@ -38,7 +38,9 @@ def test_gradient(kind, seed):
     graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
     size = graph.graph.layout.size
     rng = np.random.default_rng(seed)
-    objective = add_l2_penalty(make(kind, graph, states), rng.random(size), rng.random(size) < 0.9)
+    objective = add_l2_penalty(
+        make(kind, graph, states), rng.random(size), rng.random(size) < 0.9, rng.normal(size=size)
+    )
     _, gradient = objective(weights)
     free = gradient != 0
     np.testing.assert_allclose(gradient[free], finite_differences(objective, weights)[free], rtol=1e-5, atol=1e-6)

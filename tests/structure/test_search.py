@@ -57,7 +57,7 @@ def model():
 
 def strengths(model, l1=25.0, l2=0.1):
     n = model.n_base
-    return PenaltyStrengths(np.zeros(n), np.full(n, l2), np.ones(n, dtype=bool), [l1], [l2])
+    return PenaltyStrengths(np.zeros(n), np.full(n, l2), np.zeros(n), np.ones(n, dtype=bool), [l1], [l2])
 
 
 def make_search(model, activation, tolerance=1e-2, max_added=100, l1=25.0, l2=0.1, grouped=True, **options):
@@ -149,7 +149,7 @@ template both(r: Row, n: Node, m: Node) where n < m over value(r, n), value(r, m
     value = {"r": [0, 0, 1, 1], "n": ["a", "b", "a", "b"], "value": [0, 1, 2, 0]}
     graph = relcrf.parse(text).ground(relcrf.Dataset({"row": {"id": [0, 1]}, "value": value})).graph
     layout = graph.layout
-    penalties = PenaltyStrengths(layout.l1(0.0), layout.l2(0.1), layout.learnable_mask(), [], [])
+    penalties = PenaltyStrengths(layout.l1(0.0), layout.l2(0.1), layout.initial(), layout.learnable_mask(), [], [])
     grouped = penalties.with_node_groups(graph, 5.0)
     by_block = {"prior": [3, 3], "own": [1] * 6, "shared": [3], "both": [1] * 9}
     sizes = [size for block in layout.blocks for size in by_block[block.name]]

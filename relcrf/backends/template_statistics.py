@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from relcrf.backends.base import Problem
 from relcrf.graph.labelled_factors import Homophily, count_seen_factors, measure_homophily
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import BOOL_VALUES, VariableBlock
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,9 @@ class TemplateStatistics:
         return plain
 
 
-def variable_domains(blocks: Sequence[VariableBlock]) -> np.ndarray:
-    """Return the number of each variable's domain, shape (n_variables,), int32.
-
-    Blocks with the same values share a domain. Each Boolean block has a separate domain, because equal values of
-    different properties, such as `smokes` and `cancer`, have no common meaning.
-    """
-    numbers: dict[object, int] = {}
-    domains = []
-    for block in blocks:
-        key = block.name if block.values == BOOL_VALUES else block.values
-        domains.append(numbers.setdefault(key, len(numbers)))
-    return np.repeat(np.array(domains, dtype=np.int32), [block.count for block in blocks])
-
-
 def template_statistics(grounding: Grounding, problem: Problem) -> tuple[TemplateStatistics, ...]:
     """Return the statistics of every template of a training problem, in the order of the model."""
-    graph, domain = problem.graph, variable_domains(grounding.blocks)
+    graph, domain = problem.graph, problem.graph.domains.number
     labels = np.where(problem.roles == Role.ABSENT, -1, problem.states)
     out = []
     for name in grounding.bindings:

@@ -5,7 +5,7 @@ import pytest
 
 import relcrf
 from relcrf.backends import run_folder
-from relcrf.backends.template_statistics import variable_domains
+from relcrf.backends.domains import variable_domains
 from relcrf.backends.unseen_templates import unseen_template_warnings
 
 MODEL = """
@@ -66,4 +66,5 @@ def test_blocks_with_equal_values_share_a_domain():
     model = relcrf.parse(text + "\ntemplate t(e: E) over e.a\n")
     table = pd.DataFrame({"id": [1, 2], "a": ["x", "y"], "b": ["x", "x"], "c": [True, False], "d": [True, True]})
     grounding = model.ground(relcrf.Dataset({"e": table}))
-    assert variable_domains(grounding.blocks).tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    domains = variable_domains(grounding.blocks)
+    assert domains.number.tolist() == [0, 0, 0, 0, 1, 1, 2, 2] and domains.sizes == (2, 2, 2)

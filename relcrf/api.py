@@ -29,6 +29,7 @@ from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
 from relcrf.backends.registry import backend_class
 from relcrf.backends.sharded import require_shardable
+from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.backends.weight_names import largest_indices
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
@@ -295,6 +296,11 @@ class Fit:
     def seconds(self) -> float:
         """The training time in seconds; 0 for a model loaded from a run folder."""
         return self.learned.seconds
+
+    @property
+    def template_statistics(self) -> tuple[TemplateStatistics, ...]:
+        """The number of factors of each template, and how many of them training saw."""
+        return self.learned.template_statistics
 
     @property
     def summary(self) -> Mapping[str, Any]:

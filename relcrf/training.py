@@ -19,6 +19,7 @@ from relcrf.backends.learned_model import LearnedModel, open_domain_values, sepa
 from relcrf.backends.problems import training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
+from relcrf.backends.template_statistics import template_statistics
 from relcrf.data.binding import bind
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset
@@ -196,6 +197,7 @@ class Training:
             histograms=learned.histograms,
             schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
+            template_statistics=template_statistics(self.grounding, problem),
             seconds=time.perf_counter() - started,
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend
 from relcrf.backends.registry import make_backend
+from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -71,6 +72,7 @@ class LearnedModel:
         converged: Whether every optimisation has converged.
         histograms, moments: See `FitResult`.
         schemas: Schemas of the vectors that have a separate layout, by name.
+        template_statistics: The factors of each template in the training problem; empty if the run folder has none.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -88,6 +90,7 @@ class LearnedModel:
     chosen_settings: Mapping[str, Any] = field(default_factory=dict)
     schemas: Mapping[str, WeightSchema] = field(default_factory=dict)
     moments: Moments | None = None
+    template_statistics: tuple[TemplateStatistics, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relcrf.backends.base import Problem
+from relcrf.backends.domains import variable_domains
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.reduction import Role
@@ -39,7 +42,8 @@ def training_problem(
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
-    return Problem(grounding.graph, roles, grounding.states, candidates=candidates, lazy_gates=grounding.lazy_gates)
+    graph = replace(grounding.graph, known_domains=variable_domains(grounding.blocks))
+    return Problem(graph, roles, grounding.states, candidates=candidates, lazy_gates=grounding.lazy_gates)
 
 
 def query_problem(
@@ -67,5 +71,6 @@ def query_problem(
         observed = observed & ~hidden
     roles = np.where(observed, Role.CLAMPED, Role.FREE).astype(np.int8)
     query_mask = ~grounding.latent if queries is None else queries
-    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=query_mask)
+    graph = replace(grounding.graph, known_domains=variable_domains(grounding.blocks))
+    problem = Problem(graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=query_mask)
     return grounding, learned.vectors_for(grounding), problem

@@ -25,6 +25,7 @@ from relcrf.backends.checkpoints import Timings, WallCpuSeconds, parse_seconds
 from relcrf.backends.damaged_files import damaged_file_error
 from relcrf.backends.learned_model import SEPARATE_LAYOUTS, LearnedModel, WeightSchema
 from relcrf.backends.provenance import Provenance, file_hashes
+from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
 from relcrf.files import (
@@ -177,6 +178,7 @@ def save(
         "chosen_settings": dict(learned.chosen_settings),
         "summary": dict(learned.summary),
         "converged": learned.converged,
+        "template_statistics": [asdict(each) for each in learned.template_statistics],
         "vectors": sorted(learned.vectors),
         **_schema_to_json(WeightSchema(learned.layout, learned.templates)),
     }
@@ -239,6 +241,9 @@ def load(folder: Path) -> LearnedModel:
         backend = from_json_value(str, run["backend"])
         settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
         summary, converged = dict(run["summary"]), bool(run["converged"])
+        statistics: tuple[TemplateStatistics, ...] = from_json_value(
+            tuple[TemplateStatistics, ...], run.get("template_statistics", [])
+        )
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
@@ -276,6 +281,7 @@ def load(folder: Path) -> LearnedModel:
         histograms=histograms,
         schemas=schemas,
         moments=moments,
+        template_statistics=statistics,
     )
 
 

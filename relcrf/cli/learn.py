@@ -19,6 +19,7 @@ from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol
 from relcrf.backends.registry import make_backend
+from relcrf.backends.unseen_templates import unseen_template_warnings
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
     GroundingOptions,
@@ -40,6 +41,7 @@ from relcrf.cli.output import (
     print_table,
     print_warnings,
 )
+from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
@@ -172,10 +174,11 @@ def train(
         write_text(folder.export, render_learned_model(learned))
     if session.as_json:
         results = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        results["templates"] = [each.as_dict() for each in learned.template_statistics]
         chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
         print_json({"run": folder.out, **results, **chosen_by})
         return
-    print_warnings(loaded.warnings)
+    print_warnings([*loaded.warnings, *unseen_template_warnings(learned)])
     holdout.note_default_split(training.hidden)
     tables.note_cache_use()
     for text in training.grounding.bound.notes:
@@ -238,6 +241,7 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -
         (name.replace("_", " "), format(value, formats.get(type(value), ""))) for name, value in learned.summary.items()
     ]
     print_table(f"trained by {learned.backend}", ("", ""), rows)
+    print_template_table(learned)
 
 
 def _convergence_message(learned: LearnedModel) -> str:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
 import numpy as np
 
+from relcrf.graph.domains import Domains
 from relcrf.graph.features import AbstractFeatures
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
@@ -111,15 +112,27 @@ class FactorGroup:
 
 @dataclass(frozen=True)
 class FactorGraph:
-    """The variables and factors of a ground model. `cardinality[v]` is the number of states of variable v, int32."""
+    """The variables and factors of a ground model.
+
+    Args:
+        cardinality: Number of states of each variable, shape (n_variables,), int32.
+        known_domains: Domains of the variables; None if they are not known.
+    """
 
     cardinality: np.ndarray
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
+    known_domains: Domains | None = None
+
+    @property
+    def domains(self) -> Domains:
+        """The domains of the variables; if they are not known, variables with the same number of states share one."""
+        return Domains.from_cardinality(self.cardinality) if self.known_domains is None else self.known_domains
 
     def with_groups(self, groups: Sequence[FactorGroup], block: WeightBlock) -> FactorGraph:
         """Return the graph with additional groups that share a new weight block, which is appended to the layout."""
-        return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, block)))
+        layout = WeightLayout((*self.layout.blocks, block))
+        return replace(self, groups=(*self.groups, *groups), layout=layout)
 
     @property
     def n_variables(self) -> int:

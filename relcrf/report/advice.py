@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.unseen_templates import unseen_template_warnings
 from relcrf.data.frame import Frame
 from relcrf.errors import listing
 from relcrf.language.check import check
@@ -83,6 +84,7 @@ def _training_warnings(
             out.append(f"Template '{name}' has no bindings in the training data: its weights were not learned.")
         elif not nonzero:
             out.append(f"All weights of template '{name}' are 0: it has no effect.")
+    out += [f"{one.message[0].upper()}{one.message[1:]} ({one.code})." for one in unseen_template_warnings(learned)]
     if moment_summary is not None and moment_summary.n_mismatched > MISMATCH_FRACTION * moment_summary.n_moments:
         out.append(
             f"{moment_summary.n_mismatched:,} of {moment_summary.n_moments:,} expected moments differ from the "

@@ -16,7 +16,6 @@ import numpy as np
 
 from relcrf.api import Fit, Prediction, load_fit
 from relcrf.backends.problems import query_problem
-from relcrf.backends.registry import make_backend
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
@@ -75,7 +74,7 @@ class Predictor:
         self._fit = run if isinstance(run, Fit) else load_fit(run)
         learned = self._fit.learned
         self._settings = settings
-        self._backend = make_backend(learned.backend, **{**learned.settings, **settings})
+        self._backend = learned.configure_backend(**settings)
         self._request_schema = RequestSchema(learned.spec)
         self._idle_grounders: SimpleQueue[RequestGrounder] = SimpleQueue()
         self._lock = threading.Lock()

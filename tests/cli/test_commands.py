@@ -218,7 +218,7 @@ def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
     run, out = tmp_path / "run", tmp_path / "predictions.csv"
     code, text, err = relcrf_("train", MODEL, "--data", web, "--out", run)
     assert (code, err) == (0, "")
-    assert "forest edges" in text
+    assert "forest edges" in text and "factors seen in training" in text
     code, text, err = relcrf_("predict", run, "--data", web, "--out", out)
     assert (code, err) == (0, "")
     with out.open() as file:
@@ -239,6 +239,23 @@ def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
     code, found = relcrf_json("evaluate", run, "--data", web, "--split", "school", "--holdout", "s1")
     assert code == 0
     assert found["attributes"]["Page.category"]["n"] == 16
+
+
+def test_train_reports_the_factors_of_each_template(relcrf_, relcrf_json, web, tmp_path):
+    code, found = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    by_name = {each.pop("name"): each for each in found["templates"]}
+    assert code == 0 and by_name["prior"] == {"factors": 60, "seen": 48}
+    linked = by_name["linked"]
+    assert linked["seen"] == linked["homophily"]["pairs"] < linked["factors"] and linked["homophily"]["equal"] == 1.0
+    page = tmp_path / "few" / "page.csv"
+    rows = small_web(page.parent, pages=120).joinpath("page.csv").read_text().splitlines()
+    rows = [row if k < 12 else ",".join((row.split(",")[0], "", "s1")) for k, row in enumerate(rows)]
+    page.write_text("\n".join(rows) + "\n")
+    command = ("train", MODEL, "--data", page.parent, "--out", tmp_path / "few_run")
+    code, text, err = relcrf_(*command)
+    assert code == 0 and "warning[W206]" in err and "factors of 'linked'" in err
+    assert max(map(len, text.splitlines()[-12:-1])) <= 80
+    assert "W206" not in relcrf_(*command, "--force", "--backend", "local")[2]
 
 
 def test_same_input_gives_identical_files(relcrf_, web, tmp_path):

@@ -27,7 +27,8 @@ from support import ROOT, BenchmarkParser, sized  # noqa: E402
 
 import relcrf  # noqa: E402
 from relcrf import api  # noqa: E402
-from relcrf.backends.base import LIKELIHOOD_OPTIMISERS, Monitor  # noqa: E402
+from relcrf.backends.base import Monitor  # noqa: E402
+from relcrf.backends.likelihood_backend import LIKELIHOOD_OPTIMISERS  # noqa: E402
 from relcrf.learning.lbfgs import OptimiserState  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "datasets"))

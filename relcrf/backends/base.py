@@ -23,27 +23,17 @@ from relcrf.graph.weights import WeightLayout
 from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
-from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.lbfgs import AbstractWolfeSearch, AnyState, Lbfgs, OptimiserState
+from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.learning.likelihood import (
     AbstractJointLikelihood,
     AbstractLikelihood,
-    add_l2_penalty,
     hessian_diagonal_bound,
 )
 from relcrf.learning.moments import Moments, label_moments
-from relcrf.learning.newton_cg import NewtonCg
 
 T = TypeVar("T")
 AnyBackend = TypeVar("AnyBackend", bound="AbstractBackend")
-
-LIKELIHOOD_OPTIMISERS: Mapping[str, type[AbstractWolfeSearch]] = {
-    "lbfgs": Lbfgs,
-    "cg": ConjugateGradient,
-    "newton-cg": NewtonCg,
-}
-"""The values of setting `optimiser` of the backends that learn by maximum likelihood."""
 
 
 @dataclass(frozen=True)
@@ -492,100 +482,3 @@ class AbstractBackend(ABC):
         if value not in choices:
             message = f"setting '{setting}' of backend '{self.name}' cannot be '{value}'"
             raise UsageError(Diagnostic("E305", message, hint=f"use one of {listing(choices)}"))
-
-
-def maximise_likelihood(
-    stage: str,
-    objective: TotalLikelihood,
-    optimiser: AbstractWolfeSearch,
-    l2: float,
-    start: Callable[[], np.ndarray],
-    monitor: Monitor,
-) -> OptimiserState:
-    """Run one stage of penalised maximum likelihood from the state that the monitor restores, or else from `start()`.
-
-    Args:
-        l2: L2 penalty strength for templates that specify no `l2`.
-    """
-    layout = objective.layout
-    strength = layout.l2(l2)
-    # Dividing by the square root of the curvature halves the number of iterations on a graph of 100,000 web pages (from
-    # 341 to 173). Dividing by the curvature itself nearly doubles the number on 20,000 pages, because a diagonal matrix
-    # does not represent correlations of frequent words.
-    diagonal = np.sqrt(objective.curvature() + strength)
-    optimiser = replace(
-        optimiser,
-        inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # Near the minimum, the error of the value is quadratic in the gradient, so the tolerance for the value must be
-        # smaller than the tolerance for the gradient.
-        value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
-    )
-    evaluate = add_l2_penalty(objective, strength, layout.learnable_mask(), layout.initial())
-    state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
-
-    def observe(state: OptimiserState) -> None:  # discards the return value of `step`
-        monitor.step(stage, state, optimiser.max_iterations)
-
-    return optimiser.minimise(evaluate, state, observe)
-
-
-@dataclass(frozen=True)
-class AbstractLikelihoodBackend(AbstractBackend):
-    """A backend that learns by penalised maximum likelihood or pseudo-likelihood.
-
-    Args:
-        l2: Strength of the penalty `l2 / 2 * (w - init)^2` on each weight w of the templates that specify no `l2`;
-            `init` is the initial value that the template declares. The penalty is added to the sum of the variables'
-            losses, not to their mean.
-        max_iterations: Maximum number of iterations of each optimisation.
-        tolerance: An optimisation has converged when the norm of the gradient is at most this fraction of the initial
-            norm.
-        optimiser: `lbfgs`, `cg` (nonlinear conjugate gradients) or `newton-cg` (truncated Newton method); see
-            docs/explanation/classical.md.
-    """
-
-    l2: float = 1.0
-    max_iterations: int = 200
-    tolerance: float = 1e-5
-    optimiser: str = "lbfgs"
-
-    def __post_init__(self) -> None:
-        self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
-
-    def maximise(
-        self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
-    ) -> OptimiserState:
-        """Return the final state of one optimisation; see `maximise_likelihood`."""
-        method = LIKELIHOOD_OPTIMISERS[self.optimiser]
-        optimiser = method(self.tolerance, max_iterations=self.max_iterations)
-        return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
-
-    def fit_weights(
-        self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *size_names: str
-    ) -> FitResult:
-        """Learn weights in one stage.
-
-        Args:
-            size_names: Summary name of the number of nodes and, optionally, summary name of the number of edges.
-        """
-        weights = self.maximise("weights", objective, start, monitor)
-        return FitResult(
-            {"weights": weights.point},
-            (("weights", weights),),
-            dict(zip(size_names, objective.sizes(), strict=False)),
-            moments=moments_at(objective, weights, self.l2),
-        )
-
-
-def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> Moments:
-    """Return the moments for the final state of `maximise_likelihood`; the expected moments follow from the gradient.
-
-    Args:
-        objective: The objective of the optimisation, a joint likelihood.
-        l2: The penalty strength of the optimisation.
-    """
-    layout = objective.problem.graph.layout
-    empirical, variance = objective.label_moments(state.point)
-    penalty_gradient = layout.l2(l2) * (state.point - layout.initial())
-    difference = np.where(layout.learnable_mask(), state.gradient - penalty_gradient, np.nan)
-    return Moments(empirical, empirical + difference, variance)

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractLikelihoodBackend, FitResult, Monitor, Problem, SharedVector
+from relcrf.backends.base import FitResult, Monitor, Problem, SharedVector
 from relcrf.backends.exact import AbstractForestSpec
 from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.structure.conditional_chow_liu import EdgeSelector

@@ -8,13 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import (
-    AbstractLikelihoodBackend,
-    AbstractLikelihoodSpec,
-    FitResult,
-    Monitor,
-    Problem,
-)
+from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.piecewise import PiecewiseTraining
 from relcrf.backends.pseudo import PseudoBackend, PseudoLikelihoodSpec
 from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend, WholeGraphSpec

@@ -13,19 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relcrf.backends.base import (
-    AbstractLikelihoodBackend,
     AbstractLikelihoodSpec,
     FitResult,
     InferenceResult,
     Monitor,
     Problem,
     SharedVector,
-    moments_at,
     run_inference,
 )
 from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, exact_method
 from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, moments_at
 from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.components import label_components

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
 from relcrf.backends.gated_risks import ExampleSplitter, GatedBeliefsSpec, remove_closed_factors
 from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.likelihood_backend import maximise_likelihood
 from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.graph.reduction import Role
 from relcrf.graph.scaling import scale_factors

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractLikelihoodBackend, FitResult, Monitor, Problem
+from relcrf.backends.base import FitResult, Monitor, Problem
 from relcrf.backends.exact import AbstractForestSpec
 from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relcrf.backends.base import AbstractLikelihoodBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.local import UnaryLikelihoodSpec
 from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import DataError, Diagnostic

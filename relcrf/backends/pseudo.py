@@ -10,13 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import (
-    AbstractLikelihoodBackend,
-    AbstractLikelihoodSpec,
-    FitResult,
-    Monitor,
-    Problem,
-)
+from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph

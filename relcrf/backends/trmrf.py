@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import FitResult, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import FitResult, Monitor, Problem
+from relcrf.backends.likelihood_backend import maximise_likelihood
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.backends.structure_learning import StageRunner
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend

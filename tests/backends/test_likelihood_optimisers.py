@@ -6,7 +6,8 @@ from answers import MARKOV, RING, TREE, tables
 
 import relcrf
 from relcrf import api
-from relcrf.backends.base import LIKELIHOOD_OPTIMISERS, Monitor
+from relcrf.backends.base import Monitor
+from relcrf.backends.likelihood_backend import LIKELIHOOD_OPTIMISERS
 from relcrf.errors import UsageError
 
 MODEL = relcrf.parse(MARKOV)

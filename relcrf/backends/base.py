@@ -405,6 +405,15 @@ class AbstractBackend(ABC):
         """The reason why the backend does not support sharded graphs; empty if it supports them."""
         return ""
 
+    @property
+    def uses_predicted_labels(self) -> bool:
+        """Whether training treats some predictions as labels, so that the weights do not maximise a likelihood."""
+        return False
+
+    def with_priors(self, problem: Problem) -> Problem:
+        """Return the problem with the priors of weights that the settings choose."""
+        return problem
+
     @abstractmethod
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         """Learn a model from the labels of the free variables."""

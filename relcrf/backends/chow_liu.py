@@ -72,8 +72,9 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "chow-liu"
+    can_sum_out: ClassVar[bool] = False
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         information = label_information(problem, self.name)
         likelihood = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(information)))
         result = self.fit_weights(likelihood, problem.graph.layout.initial, monitor, "variables", "tree_edges")

@@ -51,11 +51,13 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     @property
     def unshardable_reason(self) -> str:
-        return "objective=piecewise holds out folds of the whole graph" if self.objective == "piecewise" else ""
+        if self.objective == "piecewise":
+            return "objective=piecewise holds out folds of the whole graph"
+        return super().unshardable_reason
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         if self.objective == "pseudo":
-            return PseudoBackend(self.l2, self.max_iterations, self.tolerance, self.optimiser).fit(problem, monitor)
+            return self.as_backend(PseudoBackend).fit_labels(problem, monitor)
         spec = WholeGraphSpec(self.name, self.inference)
         if self.objective == "piecewise":
             self._require_labels(problem, "piecewise training needs every variable's state", "use --backend ess")

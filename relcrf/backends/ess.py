@@ -238,14 +238,14 @@ class EssBackend(AbstractLikelihoodBackend):
             if self.observed_edges == "tree"
             else "structure_unaries=own has weights of pairs that shards number differently"
             if self.structure_unaries == "own"
-            else ""
+            else super().unshardable_reason
         )
 
     @property
     def _rule(self) -> EdgeSelector:
         return EdgeSelector(self.treewidth, self.min_information, self.min_fraction, self.pooling)
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         if self.objective == "margin" and problem.latent.any():
             message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))

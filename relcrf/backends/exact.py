@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,18 @@ class AbstractForestSpec(AbstractLikelihoodSpec):
     def inference_task(self, problem: Problem, weights: np.ndarray) -> InferenceTask:
         """Return the inference task of the forest."""
         return InferenceTask(self.graph(problem), weights, exact_method(1))
+
+
+@dataclass(frozen=True)
+class UnaryLikelihoodSpec(AbstractForestSpec):
+    """A specification of the likelihood of independent variables, each under its unary factors."""
+
+    backend: str
+
+    def graph(self, problem: Problem) -> ReducedGraph:
+        graph = problem.graph
+        unary = tuple(group for group in graph.groups if len(group.scope) == 1)
+        return replace(problem, graph=replace(graph, groups=unary)).reduced_graph(self.backend)
 
 
 def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, FitResult, Monitor, TotalLikelihood
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem, TotalLikelihood
+from relcrf.backends.exact import UnaryLikelihoodSpec
+from relcrf.backends.self_training import SelfTraining
+from relcrf.backends.weight_priors import with_weight_priors
+from relcrf.graph.reduction import Role
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, OptimiserState
 from relcrf.learning.likelihood import add_l2_penalty
 from relcrf.learning.moments import Moments
 from relcrf.learning.newton_cg import NewtonCg
+
+AnyLikelihoodBackend = TypeVar("AnyLikelihoodBackend", bound="AbstractLikelihoodBackend")
 
 LIKELIHOOD_OPTIMISERS: Mapping[str, type[AbstractWolfeSearch]] = {
     "lbfgs": Lbfgs,
@@ -70,15 +78,79 @@ class AbstractLikelihoodBackend(AbstractBackend):
             norm.
         optimiser: `lbfgs`, `cg` (nonlinear conjugate gradients) or `newton-cg` (truncated Newton method); see
             docs/explanation/classical.md.
+        unary_l2: Strength of this penalty for templates over one variable; 0 selects `l2`.
+        agreement: Value of `init` for the weights of agreement, i.e. of the equality of two predicted values of one
+            domain, in templates that declare no `init` and no features.
+        unlabelled: Treatment of variables without a label in training. `ignore`: they are absent. `self`: confident
+            predictions become labels, and learning is repeated. `em`: as `self`, but only the weights of templates over
+            one variable are learned again, without the other templates. `marginal`: their states are summed out.
+        threshold: Minimum probability of a prediction that `self` and `em` use as a label.
+        rounds: Maximum number of repetitions of `self` and `em`.
     """
 
+    can_sum_out: ClassVar[bool] = True
+    """Whether the objective can sum out variables of unknown state, as `unlabelled=marginal` requires."""
     l2: float = 1.0
+    unary_l2: float = 0.0
+    agreement: float = 0.0
+    unlabelled: str = "ignore"
+    threshold: float = 0.9
+    rounds: int = 3
     max_iterations: int = 200
     tolerance: float = 1e-5
     optimiser: str = "lbfgs"
 
     def __post_init__(self) -> None:
         self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
+        self._require_one_of("unlabelled", ("ignore", "self", "em", *(("marginal",) if self.can_sum_out else ())))
+        self._require_below_1("threshold")
+        self._require_positive("rounds")
+
+    @property
+    def unshardable_reason(self) -> str:
+        return f"unlabelled={self.unlabelled} predicts the whole graph" if self.uses_predicted_labels else ""
+
+    @abstractmethod
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
+        """Learn from the labels of the free variables; absent variables are ignored.
+
+        Args:
+            problem: The problem, with the priors that the settings choose.
+        """
+
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+        """Learn from the labels of the free variables and, depending on `unlabelled`, from absent variables."""
+        problem = self.with_priors(problem)
+        if self.unlabelled == "marginal":
+            return self.fit_labels(problem.with_unlabelled(), monitor)
+        learned = self.fit_labels(problem, monitor)
+        if self.unlabelled == "ignore" or not (problem.roles == Role.ABSENT).any():
+            return learned
+        self._require_unsharded(problem)
+        learn = self._learn_again if self.unlabelled == "self" else self._learn_unary
+        return SelfTraining(self, learn, self.threshold, self.rounds, self.unlabelled == "em").run(
+            problem, learned, monitor
+        )
+
+    def with_priors(self, problem: Problem) -> Problem:
+        return replace(problem, graph=with_weight_priors(problem.graph, self.unary_l2, self.agreement))
+
+    @property
+    def uses_predicted_labels(self) -> bool:
+        return self.unlabelled in ("self", "em")
+
+    def _learn_again(self, problem: Problem, monitor: Monitor, factor: float) -> FitResult:
+        return replace(self, l2=factor * self.l2).fit_labels(problem, monitor)
+
+    def _learn_unary(self, problem: Problem, monitor: Monitor, factor: float) -> FitResult:
+        """Learn the weights of factors over one variable, without the other factors."""
+        objective = problem.total_likelihood(UnaryLikelihoodSpec(self.name))
+        unary = replace(self, l2=factor * self.l2).maximise("unary", objective, problem.graph.layout.initial, monitor)
+        return FitResult({"weights": unary.point}, (("unary", unary),))
+
+    def as_backend(self, backend: type[AnyLikelihoodBackend]) -> AnyLikelihoodBackend:
+        """Return another backend with the settings of this class."""
+        return backend(**{each.name: getattr(self, each.name) for each in fields(AbstractLikelihoodBackend)})
 
     def maximise(
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor

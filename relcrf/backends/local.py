@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from relcrf.backends.base import FitResult, Monitor, Problem
-from relcrf.backends.exact import AbstractForestSpec
+from relcrf.backends.exact import UnaryLikelihoodSpec
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
-from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,10 @@ class LocalBackend(AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "local"
+    can_sum_out: ClassVar[bool] = False
     seed: int = 0
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         unary = problem.total_likelihood(UnaryLikelihoodSpec(self.name))
         return self.fit_weights(unary, partial(problem.initial_weights, self.seed), monitor, "variables")
 
@@ -42,15 +41,3 @@ class LocalBackend(AbstractLikelihoodBackend):
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
         return UnaryLikelihoodSpec(self.name)
-
-
-@dataclass(frozen=True)
-class UnaryLikelihoodSpec(AbstractForestSpec):
-    """A specification of the likelihood of independent variables, each under its unary factors."""
-
-    backend: str
-
-    def graph(self, problem: Problem) -> ReducedGraph:
-        graph = problem.graph
-        unary = tuple(group for group in graph.groups if len(group.scope) == 1)
-        return replace(problem, graph=FactorGraph(graph.cardinality, unary, graph.layout)).reduced_graph(self.backend)

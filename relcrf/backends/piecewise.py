@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.exact import UnaryLikelihoodSpec
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
-from relcrf.backends.local import UnaryLikelihoodSpec
+from relcrf.backends.weight_priors import unary_blocks
 from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.components import label_components
@@ -151,7 +152,7 @@ class PiecewiseTraining:
 
 def _without_unary_blocks(graph: FactorGraph) -> FactorGraph:
     """Return the graph with constant weights in each block that a unary factor uses."""
-    unary = {group.block for group in graph.groups if len(group.scope) == 1}
+    unary = unary_blocks(graph)
     blocks = enumerate(graph.layout.blocks)
     layout = WeightLayout(tuple(replace(b, fixed=True) if k in unary else b for k, b in blocks))
     return replace(graph, layout=layout)

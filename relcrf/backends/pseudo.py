@@ -48,6 +48,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     name: ClassVar[str] = "pseudo"
     method_settings: ClassVar[tuple[str, ...]] = ("sweeps", "chains", "seed")
+    can_sum_out: ClassVar[bool] = False
     inference: str = "auto"
     sweeps: int = 200
     chains: int = 4
@@ -57,7 +58,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         super().__post_init__()
         self._require_one_of("inference", MARGINAL_METHODS)
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_labels(problem, "pseudo-likelihood needs every neighbour's state", "use --backend ess")
         return self.fit_weights(
             problem.total_likelihood(PseudoLikelihoodSpec()), problem.graph.layout.initial, monitor, "variables"

@@ -91,7 +91,8 @@ def standard_errors(
         UsageError: The backend does not maximise an exact likelihood (E357).
     """
     system = make_backend(learned.backend, **learned.settings)
-    part = system.training_likelihood(problem, vectors)
+    problem = system.with_priors(problem)
+    part = None if system.uses_predicted_labels else system.training_likelihood(problem, vectors)
     if part is None:
         message = f"standard errors are not available for the training objective of backend '{learned.backend}'"
         hint = (

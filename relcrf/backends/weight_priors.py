@@ -1,0 +1,79 @@
+"""Gaussian priors of weights that a backend's settings choose: their means and their precisions (the L2 strengths)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from relcrf.graph.adjacency import iter_expanded_scopes
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Keyed, Ones
+from relcrf.graph.weights import WeightLayout
+
+
+def with_weight_priors(graph: FactorGraph, unary_l2: float, agreement: float) -> FactorGraph:
+    """Return the graph with other priors for the weights whose templates declare none.
+
+    Args:
+        unary_l2: L2 strength of the weights of factors over one variable; 0 leaves it to the backend's `l2`.
+        agreement: Mean of the weights of agreement: of the patterns that are nonzero only if two variables of one
+            domain have the same state, and of features that are constant; 0 changes nothing.
+    """
+    blocks = list(graph.layout.blocks)
+    for number, block in enumerate(blocks):
+        groups = [group for group in graph.groups if group.block == number]
+        if block.fixed or not groups:
+            continue
+        if unary_l2 and block.l2 is None and all(len(group.scope) == 1 for group in groups):
+            blocks[number] = replace(block, l2=unary_l2)
+        elif agreement and not np.any(block.initial) and (patterns := agreement_patterns(graph, groups)) is not None:
+            blocks[number] = replace(block, initial=tuple(np.where(patterns, agreement, 0.0).tolist()))
+    return replace(graph, layout=WeightLayout(tuple(blocks)))
+
+
+def agreement_patterns(graph: FactorGraph, groups: Sequence[FactorGroup]) -> np.ndarray | None:
+    """Return a mask of the patterns of agreement, shape (n_patterns,), bool; None if a template has no such pattern.
+
+    Args:
+        groups: The groups that share a weight block.
+    """
+    masks = []
+    for group in groups:
+        if len(group.scope) != 2 or group.cardinalities[0] != group.cardinalities[1] or not _is_constant(group):
+            return None
+        domain = graph.domains.number
+        if any((domain[first] != domain[second]).any() for first, second in iter_expanded_scopes(group)):
+            return None
+        k = group.cardinalities[0]
+        differs = ~np.eye(k, dtype=bool).ravel()
+        masks.append(np.eye(k, dtype=bool).ravel() if group.patterns is None else ~group.patterns[differs].any(axis=0))
+    mask = np.logical_and.reduce(masks)
+    return mask if mask.any() else None
+
+
+def with_scaled_l2(graph: FactorGraph, factor: float) -> FactorGraph:
+    """Return the graph with each declared L2 strength multiplied by a factor."""
+    blocks = (block if block.l2 is None else replace(block, l2=factor * block.l2) for block in graph.layout.blocks)
+    return replace(graph, layout=WeightLayout(tuple(blocks)))
+
+
+def unary_blocks(graph: FactorGraph) -> set[int]:
+    """Return the indices of the weight blocks that a factor over one variable uses."""
+    return {group.block for group in graph.groups if len(group.scope) == 1}
+
+
+def unary_weight_mask(graph: FactorGraph) -> np.ndarray:
+    """Return a mask of the weights in `unary_blocks`, shape (layout.size,), bool."""
+    unary = unary_blocks(graph)
+    sizes = [block.size for block in graph.layout.blocks]
+    return np.repeat([number in unary for number in range(len(sizes))], sizes).astype(bool)
+
+
+def _is_constant(group: FactorGroup) -> bool:
+    """Return True if each factor's only feature is 1; a factor may have a key."""
+    features = group.features
+    if isinstance(features, Ones):
+        return features.n_features == 1
+    return isinstance(features, Keyed) and not len(features.values)

@@ -333,7 +333,7 @@ class Fit:
         cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
         """Ground the model on other data with the vocabulary of the training data. For the arguments see `Model.ground`."""
-        bound = bind(self.learned.spec, data, self.learned.vocabulary)
+        bound = bind(self.learned.spec, data, self.learned.vocabulary, self.learned.statistics)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
     def predict(

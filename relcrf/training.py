@@ -187,6 +187,7 @@ class Training:
             layout=grounding.graph.layout,
             templates=grounding.templates,
             vocabulary=open_domain_values(grounding),
+            statistics=dict(grounding.bound.statistics),
             summary={
                 **learned.summary,
                 **{f"{stage}_iterations": state.iteration for stage, state in learned.stages},

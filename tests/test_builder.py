@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.builder import ModelBuilder, bag, fn, latent, predict, vector
+from relcrf.builder import ModelBuilder, bag, fn, latent, predict, propagate, vector
 from relcrf.errors import ModelError, UsageError
 from relcrf.resources import resource_path
 
@@ -64,6 +64,10 @@ def everything() -> ModelBuilder:
     m.rule((same(x, y) & same(y, z)) >> same(x, z), hard=True, name="transitive")
     m.rule((link(x, y) & x.spam) >> y.spam, 1.5)
     m.rule(~x.spam & same(x, x), per=[x], l2=0.5)
+    smooth = m.feature("smooth", p, propagate(fn.tfidf(p.words), link, hops=2, normalised="symmetric"))
+    around = m.feature("around", p, fn.mean(q.v, where=link(p, q)))
+    m.template("smooth", p).over(p.spam).by(smooth(p))
+    m.template("near", p).over(p.spam).by(around(p), fn.standardise(p.length))
     m.gate("strong", 1, a.length)
     return m
 
@@ -71,8 +75,17 @@ def everything() -> ModelBuilder:
 def test_all_of_the_language() -> None:
     model = everything().build()
     assert relcrf.parse(str(model)).spec == model.spec
-    assert len(model.spec.declarations) == 20
-    assert [t.name for t in model.spec.templates] == ["strong", "recent", "even", "odd", "pairs", "sums"]
+    assert len(model.spec.declarations) == 24
+    assert [t.name for t in model.spec.templates] == [
+        "strong",
+        "recent",
+        "even",
+        "odd",
+        "pairs",
+        "sums",
+        "smooth",
+        "near",
+    ]
 
 
 def test_mistakes_are_the_checkers_and_show_the_text() -> None:

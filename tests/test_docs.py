@@ -75,7 +75,7 @@ def test_model_in_python_equals_model_in_language(tmp_path):
     (example,) = [content for language, content in read_page("docs/reference/language.md")[1] if language == "py"]
     (tmp_path / "example.py").write_text(example)
     model = runpy.run_path(str(tmp_path / "example.py"))["model"]
-    assert [t.name for t in model.spec.templates] == ["word", "cocited"]
+    assert [t.name for t in model.spec.templates] == ["word", "cocited", "smooth"]
     assert model.spec.rules[0].name == "courses"
 
 

@@ -66,6 +66,7 @@ class LearnedModel:
         vectors: Weight vectors by name, of shape (layout.size,), except those in `schemas`.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
         vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
+        statistics: Document frequencies, means and deviations of the training data, see `data.bound_model.BoundModel`.
         summary: Summary values of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
             weights.
@@ -91,6 +92,7 @@ class LearnedModel:
     schemas: Mapping[str, WeightSchema] = field(default_factory=dict)
     moments: Moments | None = None
     template_statistics: tuple[TemplateStatistics, ...] = ()
+    statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:

@@ -189,6 +189,8 @@ def save(
     for name, separate in learned.schemas.items():
         run[name] = _schema_to_json(separate)
         dictionaries[f"{name}_keys"] = _keys_to_json(separate.templates)
+    if learned.statistics:
+        dictionaries["statistics"] = {name: values.tolist() for name, values in sorted(learned.statistics.items())}
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
@@ -251,6 +253,8 @@ def load(folder: Path) -> LearnedModel:
             name: _parse_schema(run[name], dictionaries[f"{name}_keys"]) for name in SEPARATE_LAYOUTS if name in run
         }
         vocabulary = from_json_value(Mapping[str, tuple[str, ...]], dictionaries["domains"])
+        numbers = from_json_value(Mapping[str, tuple[float, ...]], dictionaries.get("statistics", {}))
+        statistics = {name: np.array(values) for name, values in numbers.items()}
         sizes = dict.fromkeys(("weights", *run["vectors"]), schema.layout.size)
         sizes |= {name: separate.layout.size for name, separate in schemas.items()}
     with _checked_path(folder, "model.rcrf") as path:
@@ -275,6 +279,7 @@ def load(folder: Path) -> LearnedModel:
         layout=schema.layout,
         templates=schema.templates,
         vocabulary=vocabulary,
+        statistics=statistics,
         summary=summary,
         converged=converged,
         log=log,

@@ -68,6 +68,15 @@ def latent(kind: AttributeTypeLike) -> s.AttributeDeclaration:
     return s.AttributeDeclaration("", _to_attribute_type(kind), latent=True)
 
 
+def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised: str = "") -> s.Propagation:
+    """Return the propagation of a value along a relation, which `ModelBuilder.feature` accepts.
+
+    Args:
+        normalised: `symmetric` or `mean`; if it is empty, values are summed.
+    """
+    return s.Propagation(hops, to_expression(value), along.name, normalised)
+
+
 def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
     match kind:
         case DomainHandle(name):
@@ -135,6 +144,16 @@ class RelationHandle:
         index = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
         declarations[index] = replace(declarations[index], attributes=declared)  # type: ignore[arg-type]
         return self
+
+
+@dataclass(frozen=True)
+class FeatureHandle:
+    """A declared feature: `smooth(p)` is its value for the entity p."""
+
+    name: str
+
+    def __call__(self, entity: TermLike) -> Term:
+        return Term(Atom(self.name, _to_expressions((entity,))))
 
 
 class ModelBuilder:
@@ -218,6 +237,12 @@ class ModelBuilder:
     def derive(self, name: str, /, *binders: BinderTerm) -> DerivedRelationHandle:
         """Declare a derived relation; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
         return DerivedRelationHandle(self, name, binders)
+
+    def feature(self, name: str, binder: BinderTerm, value: Term | s.Propagation, /) -> FeatureHandle:
+        """Declare a value of each entity: `m.feature("smooth", p, propagate(p.words, Link, hops=2))`."""
+        definition = value if isinstance(value, s.Propagation) else to_expression(value)
+        self._add(s.Feature(name, _binder_parameters([binder]), definition))
+        return FeatureHandle(name)
 
     # Weights
     def template(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:

@@ -31,18 +31,25 @@ from relcrf.model import spec as s
 from relcrf.model.types import Bag, Bool, DomainType
 
 
-def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, ...]] | None = None) -> BoundModel:
+def bind(
+    spec: s.ModelSpec,
+    dataset: Dataset,
+    vocabulary: Mapping[str, tuple[str, ...]] | None = None,
+    statistics: Mapping[str, np.ndarray] | None = None,
+) -> BoundModel:
     """Build the coded tables of a model.
 
     Args:
         vocabulary: Values of the open domains of a trained model. These values keep their codes; values that occur only
             in the data get the next codes.
+        statistics: Statistics of the training data of a trained model, see `BoundModel`.
 
     Raises:
         DataError: The tables do not fit the model; the error lists every problem.
     """
     with dataset.store.reraise_plugin_errors():
-        return _Binder(BoundModel(spec, dataset), vocabulary or {}).run()
+        bound = BoundModel(spec, dataset, statistics=dict(statistics or {}), given_statistics=statistics or {})
+        return _Binder(bound, vocabulary or {}).run()
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class BoundModel:
         external_tables: Coded tables that are stored as NumPy columns outside DuckDB: bags, sorted by entity and value.
         sources: Locations of the raw tables, by entity type, relation, bag (`Entity.attribute`) or domain.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
+        statistics: Document frequencies, means and deviations by expression; `grounding/entity_values.py` adds them.
+        given_statistics: The statistics of the training data, if the model is trained.
     """
 
     spec: ModelSpec
@@ -57,6 +59,8 @@ class BoundModel:
     sources: dict[str, set[str]] = field(default_factory=dict)
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
+    statistics: dict[str, np.ndarray] = field(default_factory=dict)
+    given_statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database; its schema is separate, so several models can be bound to one dataset."""
     schema: str = field(init=False)

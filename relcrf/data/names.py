@@ -78,6 +78,17 @@ def bag_table(entity: str, attribute: str) -> str:
     return f"bag.{entity}.{attribute}"
 
 
+def value_table(entity: str, expression: str) -> str:
+    """Return the name of the table of an expression's values, which are computed for all entities of a type.
+
+    The columns of a bag are `vid`, `code`, `count`; of a number or a vector, `vid`, `v0`, `v1`, ... for every entity.
+    """
+    return f"{VALUE_PREFIX}{entity}.{expression}"
+
+
+VALUE_PREFIX = "val."
+
+
 def domain_table(domain: str) -> str:
     """Return the name of the table of a domain; its columns are `code`, `value`."""
     return f"dom.{domain}"

@@ -12,6 +12,7 @@ from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_signature, function_help
 from relcrf.editor.partial_declaration import PartialDeclaration
 from relcrf.errors import UsageError
+from relcrf.language.clauses import NORMALISATIONS
 from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, TEMPLATE_CLAUSES
 from relcrf.language.parse import feed_parser
 from relcrf.language.render import render_value
@@ -41,6 +42,7 @@ _SNIPPETS = {
     "relation": "relation ${1:Name}(${2:a}: ${3:Entity}, ${4:b}: ${5:Entity})",
     "predict": "predict relation ${1:Name}(${2:a}: ${3:Entity})",
     "derive": "derive ${1:Name}(${2:a}: ${3:Entity}, ${4:b}: ${5:Entity})\n    where ${0}",
+    "feature": "feature ${1:name}(${2:a}: ${3:Entity}) = ${0}",
     "template": "template ${1:name}(${2:a}: ${3:Entity})\n    over ${0}",
     "candidates": "candidates ${1:name}(${2:a}: ${3:Entity})\n    over ${0}",
     "rule": "rule: ${1:body} => ${2:head}",
@@ -180,6 +182,14 @@ class _CursorContext:
                 if " " not in template.name:  # an unnamed rule has a name such as `rule 2`
                     yield CompletionCandidate(template.name, "Function", 0, "template")
             return
+        if self.previous_text == "along":
+            for name in [*(r.name for r in self.spec.relations), *(r.name for r in self.spec.derived_relations)]:
+                yield CompletionCandidate(name, "Interface", 0, "relation")
+            return
+        if self.previous_text == "normalised":
+            for word in NORMALISATIONS:
+                yield CompletionCandidate(word, "EnumMember", 0, "normalisation")
+            return
         if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):
             yield from self._domain_items()
             return
@@ -281,6 +291,10 @@ class _CursorContext:
             yield CompletionCandidate(
                 relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({placeholders})"
             )
+        for feature in self.spec.features if clause == "by" else ():
+            head = f"{feature.name}({', '.join(map(str, feature.parameters))})"
+            snippet = f"{feature.name}(${{1:{feature.parameters[0].name}}})" if feature.parameters else ""
+            yield CompletionCandidate(feature.name, "Property", 2, f"feature {head}", snippet=snippet)
         if clause != "per":
             for word in _TERM_KEYWORDS:
                 yield CompletionCandidate(word, "Keyword", 5, documentation=GLOSSARY[word])
@@ -321,6 +335,8 @@ class _CursorContext:
             return "over"
         if declaration.keyword in ("derive", "predict"):
             return "where"
+        if declaration.keyword == "feature":
+            return "by"
         return next((t for t in reversed(self.texts[declaration.body_index :]) if t in TEMPLATE_CLAUSES), "")
 
     def _domain_values(self, domain: str | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ GLOSSARY: dict[str, str] = {
     "relation": "declares an observed relation, whose tuples are in the data: `relation Link(source: Page, target: Page)`",
     "predict": "makes an attribute or relation random: observed if the data has a value, otherwise a query variable",
     "derive": "declares a relation computed from other relations: `derive Near(a: Page, b: Page) where ...`",
+    "feature": "declares a value of each entity, for `by`: `feature smooth(p: Page) = propagate 2 p.words along Link`",
     "template": "declares a pattern with weights: one factor per binding that satisfies `where`",
     "candidates": "declares a template whose factors are in the model only if structure learning selects them",
     "rule": "declares a weighted formula, as in Markov logic: `rule 1.5 NAME: BODY => HEAD`",
@@ -32,6 +33,9 @@ GLOSSARY: dict[str, str] = {
     "of": "multiset of values: `bag of D`",
     "open": "domain whose values are read from the data",
     "nearest": "the K most similar entities: `= nearest 5 by cosine(a.v, b.v)`",
+    "propagate": "propagation along links: `= propagate 2 p.words along Link normalised symmetric`",
+    "along": "relation whose tuples, in both directions, are the links of a propagation",
+    "normalised": "normalisation of a propagation: `symmetric` or `mean`; without it, values are summed",
     # Expressions
     "and": "conjunction",
     "or": "disjunction",

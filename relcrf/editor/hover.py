@@ -95,7 +95,7 @@ def _describe_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) 
 
 
 def _describe_declaration(spec: s.ModelSpec, name: str) -> Iterator[str]:
-    declared = spec.domain(name) or spec.entity(name) or spec.relation(name)
+    declared = spec.domain(name) or spec.entity(name) or spec.relation(name) or spec.feature(name)
     match declared:
         case None:
             return
@@ -111,6 +111,8 @@ def _describe_declaration(spec: s.ModelSpec, name: str) -> Iterator[str]:
             about = f"random: {value} for every tuple {tuples}"
         case s.DerivedRelation():
             about = "derived: its tuples are computed from other tables"
+        case s.Feature():
+            about = "feature: its value is computed from evidence for each entity"
     if isinstance(declared, s.EnumeratedDomain) and len(declared.values) > MAX_VALUES:
         yield _code_block(f"domain {declared.name} = {{ {', '.join(declared.values[:MAX_VALUES])}, ... }}")
     else:

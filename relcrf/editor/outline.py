@@ -14,6 +14,7 @@ _SYMBOL_KINDS = {
     "relation": "Interface",
     "predict": "Interface",
     "derive": "Interface",
+    "feature": "Property",
     "template": "Function",
     "candidates": "Function",
     "rule": "Function",

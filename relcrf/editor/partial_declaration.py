@@ -151,7 +151,7 @@ class PartialDeclaration(DeclarationTokens):
     def argument_type_name(self, k: int) -> str | None:
         """Return the type of the argument that starts with token `k`."""
         call = self.call_at(k) if self.text_at(k - 1) in ("(", ",") else None
-        relation = self.spec.relation(call[0]) if call is not None else None
+        relation = (self.spec.relation(call[0]) or self.spec.feature(call[0])) if call is not None else None
         if relation is None or call is None or call[1] >= len(relation.parameters):
             return None
         return relation.parameters[call[1]].type_name
@@ -255,6 +255,8 @@ class PartialDeclaration(DeclarationTokens):
             return None
         if before == "weights":
             return Symbol(Namespace.WEIGHTS, text), False
+        if before == "along":
+            return Symbol(Namespace.NAME, text), False
         if before == "of" or (before == ":" and self.keyword != "rule" and text not in SCALARS):
             return Symbol(Namespace.NAME, text), False
         if after == "(" and text not in FUNCTIONS and k >= self.body_index:

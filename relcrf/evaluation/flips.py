@@ -23,9 +23,11 @@ from relcrf.graph.features import Dense, Sparse
 from relcrf.graph.reduction import Role
 from relcrf.grounding.bindings import find_factors
 from relcrf.grounding.blocks import TemplateInfo
+from relcrf.grounding.entity_values import find_computed_values
 from relcrf.inference.attribution import MIN_PROBABILITY, log_odds_direction
 from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Attribute
+from relcrf.model.rules import all_templates
 
 MAX_ADDED_VALUES = 10
 """Maximum number of absent values per template whose addition is considered: the values with the best estimates."""
@@ -215,6 +217,10 @@ def _local_changes(
     first = np.asarray(group.scope[0][:1])
     if not len(first) or not case.block.start <= first[0] < case.block.start + case.block.count:
         return
+    spec = case.grounding.spec
+    template = next((each for each in all_templates(spec) if each.name == name), None)
+    if template is not None and any(find_computed_values(spec, template, template.by)):
+        return  # a computed value is not an item of evidence
     patterns = np.eye(len(direction)) if group.patterns is None else group.patterns
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
     entries = tuple(entry for factor in factors for entry in group.features.row(int(factor)))

@@ -136,8 +136,8 @@ def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int]
     fields += [FloatField(name) if lowered.keys else DoubleField(name) for name in lowered.features]
     fields += [IntegerField(f"b{k}", 0, bound.size(type_name)) for k, type_name in enumerate(hidden)]
     # The gate's fields are last, so that they do not change the order of the factors.
-    if lowered.gate is not None and lowered.gate.bag is not None:
-        size = bound.sizes[lowered.scope.type_names[lowered.gate.bag.binder]]
+    if lowered.gate is not None and lowered.gate.bag_table:
+        size = bound.sizes[lowered.gate.owner]
         fields += [IntegerField(name, 0, size) for name in lowered.gate.outputs]
     elif lowered.gate is not None:
         fields += [DoubleField(name) for name in lowered.gate.outputs]

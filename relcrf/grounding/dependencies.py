@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from relcrf.model.expressions import Atom, Attribute, Expression
+from relcrf.model.expressions import Aggregate, Atom, Attribute, Expression, Name
 from relcrf.model.nodes import walk
 from relcrf.model.spec import (
     AttributeDeclaration,
     DerivedRelation,
+    Feature,
     ModelSpec,
     NearestNeighbours,
+    Propagation,
     RandomRelation,
     Relation,
     Template,
@@ -55,6 +57,11 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
                 )
             elif isinstance(node, Atom) and node.relation not in names:
                 names.add(node.relation)
+                feature = spec.feature(node.relation)
+                if feature is not None:
+                    names.update(parameter.type_name for parameter in feature.parameters)
+                    pending.append(_feature_value(feature))
+                    continue
                 relation = spec.relation(node.relation)
                 assert relation is not None
                 names.update(parameter.type_name for parameter in relation.parameters)
@@ -69,6 +76,16 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
                     definition = relation.definition
                     pending.append(definition.measure if isinstance(definition, NearestNeighbours) else definition)
     return names
+
+
+def _feature_value(feature: Feature) -> Expression:
+    """Return the definition of a feature as an expression; the relation of a propagation becomes an atom."""
+    definition = feature.definition
+    if not isinstance(definition, Propagation):
+        return definition
+    (parameter,) = feature.parameters
+    links = Atom(definition.relation, (Name(parameter.name), Name("")))
+    return Aggregate("sum", (definition.operand,), links)
 
 
 def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from relcrf.columns.storage import Storage
 from relcrf.data.bound_model import BoundModel, reraises_plugin_errors
-from relcrf.data.names import bag_table
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Ones, Sparse, Tiled
 from relcrf.graph.gates import Gates, build_gates, has_keys
@@ -26,9 +25,10 @@ from relcrf.grounding.blocks import BlockGrounder, CaseBuilder, GroundBlock, Gro
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
-from relcrf.grounding.estimate import estimate_size
+from relcrf.grounding.entity_values import create_value_tables, has_statistics
+from relcrf.grounding.estimate import DEFAULT_BUDGET, estimate_size
 from relcrf.grounding.keys import KeyDictionary, encode_keys
-from relcrf.grounding.lower import LoweredGate, LoweredTemplate, LoweringContext, lower_template
+from relcrf.grounding.lower import LoweredGate, LoweringContext, lower_template
 from relcrf.grounding.lowered_model import LoweredModel
 from relcrf.grounding.row_repetition import reduce_to_one_row
 from relcrf.grounding.variables import VariableBlock
@@ -119,13 +119,16 @@ def _ground_gate(
     Args:
         groups: factor groups of the template.
     """
-    cache = grounder.cache
+    cache, features = grounder.cache, [(template, (*template.by, *gate.by))]
+    if has_statistics(context.spec, features):
+        create_value_tables(bound, context, features, DEFAULT_BUDGET)
     if cache is not None:
         name = compute_cache_key(bound, context.spec, [template], grounder.variables, gate)
         cache = None if bound.dataset.changed_files() else cache
     if cache is not None and (cached := cache.load(name, partial(_matches_groups, groups=groups))):
         return cached
     lowered_model = grounder.lowered_model
+    create_value_tables(bound, context, features, DEFAULT_BUDGET)
     task = lowered_model.gates[template.name] if lowered_model else _make_task(bound, context, template, gate, groups)
     ground_block = partial(_ground_features, BlockGrounder(bound, DuckDbEngine(bound.cursor), grounder.variables), task)
     return ground_block(bound.dataset.storage) if cache is None else cache.ground(name, ground_block)
@@ -150,13 +153,13 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
     """Ground the features of a gate into one group for each case of the template's evidence, see `CaseBuilder`."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "the template has no gate"
-    make_builder = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, lowered, gate), storage)
+    make_builder = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, gate), storage)
     case_builder = CaseBuilder(grounder, task, encode_keys(grounder.bound, lowered), "gate", make_builder)
     for builder, rows in case_builder.ground():
         builder.add(rows.features, len(rows))
     features = [builder.finish() for builder, _ in case_builder.builders()]
     names, keys = gate.feature_names or ("1",), None
-    if gate.bag is not None:
+    if gate.bag_table:
         keys = KeyDictionary(gate.domain, tuple((value,) for value in grounder.bound.domains[gate.domain]))
     name = lowered.template.name
     weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
@@ -191,13 +194,12 @@ class _GateFeatureBuilder:
         return Dense(values) if self._bag is None else self._bag.take(values[:, 0])
 
 
-def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
+def _read_bag(bound: BoundModel, gate: LoweredGate) -> Sparse | None:
     """Return the bag that is the only feature of a gate, with a row for each entity; None if the gate has no bag."""
-    if gate.bag is None:
+    if not gate.bag_table:
         return None
-    owner = lowered.scope.type_names[gate.bag.binder]
-    bag = bound.external_tables[bag_table(owner, gate.bag.attribute)]
-    start = np.searchsorted(bag["vid"], np.arange(bound.sizes[owner] + 1))
+    bag = bound.external_tables[gate.bag_table]
+    start = np.searchsorted(bag["vid"], np.arange(bound.sizes[gate.owner] + 1))
     return Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[gate.domain]))
 
 

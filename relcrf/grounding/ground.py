@@ -19,6 +19,7 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import Progress, create_derived_tables, make_lowering_context
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.entity_values import create_value_tables, has_statistics
 from relcrf.grounding.estimate import DEFAULT_BUDGET, check_budget
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.grounding import Grounding
@@ -130,11 +131,15 @@ def _ground_blocks(
             bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None
     for name, templates in weight_groups.items():
+        features = [(template, template.by) for template in templates]
+        if has_statistics(context.spec, features):
+            create_value_tables(bound, context, features, budget)  # the trained model contains the statistics
         if cache is not None:
             cached = cache.load(cache_keys[name], partial(_has_cardinalities, cardinality=cardinality))
             if cached is not None:
                 blocks[name] = cached
                 continue
+        create_value_tables(bound, context, features, budget)
         tasks[name] = [_make_task(degrees, context, template, budget) for template in templates]
     for name, block_tasks in tasks.items():
         if cache is None:

@@ -48,6 +48,9 @@ def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str
     """Return a description of a column of dense indices, and the entity type or domain of the indices if there is one."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
+    if kind == "val":
+        entity = name.partition(".")[0]
+        return entity, entity if column == "vid" else None
     if kind == "bag":
         declared = spec.attribute(owner, bag)
         assert declared is not None and isinstance(declared.type, Bag)

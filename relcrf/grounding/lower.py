@@ -12,7 +12,6 @@ from functools import cached_property
 
 from relcrf.data.names import (
     attribute_column,
-    bag_table,
     domain_table,
     plugin_function_name,
     relation_table,
@@ -20,6 +19,7 @@ from relcrf.data.names import (
 )
 from relcrf.grounding import plan as p
 from relcrf.grounding.rewrite import simplify_plan
+from relcrf.grounding.value_names import find_bag, find_values, vector_length
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.formula import evidence_parts, is_table, scope_terms
@@ -63,13 +63,15 @@ class LoweredGate:
         outputs: names of the outputs with numeric features; empty for the constant 1. If the feature is a bag, the only
             output is the vid of the entity that owns the bag.
         feature_names: texts of the features in the model.
-        bag: the bag that is the only feature, or None.
+        bag_table: table of the bag that is the only feature; empty if the features are numbers.
+        owner: entity type that owns the bag.
         domain: domain of the bag's values.
     """
 
     outputs: tuple[str, ...]
     feature_names: tuple[str, ...]
-    bag: e.Attribute | None = None
+    bag_table: str = ""
+    owner: str = ""
     domain: str = ""
 
 
@@ -194,11 +196,29 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
     )
 
 
-def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Attribute | None:
+def lower_numbers(expression: e.Expression, parameter: Parameter, context: LoweringContext) -> p.Plan:
+    """Return the plan of a number for each entity, except missing numbers: outputs `vid` and `value`."""
+    scope = NameScope(context.spec, (parameter,), None)
+    builder = _PlanBuilder(context, (parameter,), None, scope)
+    value, vid = builder.numeric_term(expression), builder.column_for_name(parameter.name)
+    builder.filters.append(p.IsNotNull(value))
+    return builder.finish((("vid", vid, "integer"), ("value", value, "double")), is_distinct=False)
+
+
+def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context: LoweringContext) -> p.Plan:
+    """Return the plan of the combinations of local names of an aggregate: outputs `vid` and, for a local name, `other`."""
+    scope = NameScope(context.spec, (parameter,), aggregate.where)
+    names = {name} | _positive_names(aggregate.where)
+    local = tuple(Parameter(n, type_name) for n, type_name in scope.existential_types.items() if n in names)
+    builder = _PlanBuilder(context, (parameter, *local), aggregate.where, scope)
+    outputs = (("vid", parameter.name), ("other", name))
+    columns = tuple((output, builder.column_for_name(bound_name), "integer") for output, bound_name in outputs)
+    return builder.finish(columns, is_distinct=False)
+
+
+def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Expression | None:
     """Return the bag in `by` if it is the only feature, else None."""
-    if len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(scope.type_of(by[0]), Bag):
-        return by[0]
-    return None
+    return by[0] if len(by) == 1 and isinstance(scope.type_of(by[0]), Bag) else None
 
 
 def _lower_features(
@@ -214,8 +234,10 @@ def _lower_gate(builder: _PlanBuilder, gate: Gate) -> tuple[LoweredGate, list[tu
     """Return the lowered gate and the outputs that it adds to the plan."""
     bag = _single_bag(gate.by, builder.scope)
     if bag is not None:
-        lowered = LoweredGate(("owner",), (render_expression(bag),), bag, builder.bag_domain(bag))
-        return lowered, [("owner", builder.column_for_name(bag.binder), "integer")]
+        name, table = find_bag(bag, builder.scope)
+        owner = builder.scope.type_names[name]
+        lowered = LoweredGate(("owner",), (render_expression(bag),), table, owner, builder.bag_domain(bag))
+        return lowered, [("owner", builder.column_for_name(name), "integer")]
     features, names, outputs = _lower_features(builder, gate.by, "fg")
     return LoweredGate(features, names), outputs
 
@@ -253,7 +275,7 @@ class _PlanBuilder:
     columns: dict[str, p.Column] = field(default_factory=dict)
     """The column with the vid or code of each bound name."""
     lookup_aliases: dict[str, str] = field(default_factory=dict)
-    """The alias of the scanned entity or domain table of each name for which this table is scanned."""
+    """The alias of the scanned entity or domain table of a name, by name; of computed values, by name and table."""
     atom_aliases: dict[e.Atom, str] = field(default_factory=dict)
     """The alias of the scan of each atom that is true in every row."""
     outer: _PlanBuilder | None = None
@@ -350,17 +372,28 @@ class _PlanBuilder:
     def _scan_member(self, member: e.Membership) -> None:
         self._join_argument(member.element, self.bag_domain(member.bag), p.Column(self.scan_bag(member.bag), "code"))
 
-    def bag_domain(self, bag: e.Attribute) -> str:
+    def bag_domain(self, bag: e.Expression) -> str:
         """Return the name of the domain of a bag's values."""
         kind = self.scope.type_of(bag)
         assert isinstance(kind, Bag)
         return kind.domain
 
-    def scan_bag(self, bag: e.Attribute) -> str:
+    def scan_bag(self, bag: e.Expression) -> str:
         """Join the table of a bag, which has one row for each value in the bag; return the alias of the scan."""
-        alias = self._scan(bag_table(self.scope.type_names[bag.binder], bag.attribute))
-        self._bind(bag.binder, p.Column(alias, "vid"))
+        name, table = find_bag(bag, self.scope)
+        alias = self._scan(table)
+        self._bind(name, p.Column(alias, "vid"))
         return alias
+
+    def _scan_values(self, node: e.Expression) -> str:
+        """Join the table of a number or vector that is computed for all entities; return the alias of the scan."""
+        name, table = find_values(node, self.scope)
+        key = f"{name} {table}"
+        if key not in self.lookup_aliases:
+            column = self.column_for_name(name)
+            alias = self.lookup_aliases[key] = self._scan(table, is_lookup=True)
+            self.equalities.append((column, p.Column(alias, "vid")))
+        return self.lookup_aliases[key]
 
     def _constant_code(self, constant: e.Expression, domain: str) -> p.Constant:
         value = self.scope.constant_value(constant, domain)
@@ -500,6 +533,8 @@ class _PlanBuilder:
 
     def term(self, node: e.Expression) -> p.Term:
         """Lower a term to its stored form: entities as vids, domain values as codes."""
+        if self.scope.is_computed(node):
+            return p.Column(self._scan_values(node), "v0")
         match node:
             case e.Name(name):
                 return self.column_for_name(name)
@@ -534,8 +569,11 @@ class _PlanBuilder:
     def feature_terms(self, node: e.Expression) -> list[tuple[str, p.Term]]:
         """Return the feature names and terms of one item of `by`; a vector has one feature per component."""
         kind = self.scope.type_of(node)
-        if isinstance(kind, Vector) and isinstance(node, e.Attribute):
-            length = self.context.vector_lengths[self.scope.type_names[node.binder], node.attribute]
+        if isinstance(kind, Vector):
+            length = vector_length(node, self.scope, self.context.vector_lengths)
+            if not isinstance(node, e.Attribute):
+                alias = self._scan_values(node)
+                return [(f"{render_expression(node)}[{d}]", p.Column(alias, f"v{d}")) for d in range(length)]
             vector = self.term(node)
             return [(f"{render_expression(node)}[{d}]", p.VectorComponent(vector, d)) for d in range(length)]
         return [(render_expression(node), self.numeric_term(node))]

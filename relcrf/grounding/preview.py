@@ -12,6 +12,7 @@ from relcrf.grounding import sql
 from relcrf.grounding.candidate_split import split_candidates
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
+from relcrf.grounding.entity_values import create_value_tables
 from relcrf.grounding.estimate import (
     DEFAULT_BUDGET,
     PlanSize,
@@ -78,6 +79,7 @@ def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bo
         exact: if True, count the rows of every join that may be within the budget, even if this takes long.
     """
     context, degrees = make_lowering_context(bound), DegreeCache(bound)
+    create_value_tables(bound, context, [(template, template.by) for template in context.spec.templates], budget)
     reduced = [reduce_to_one_row(bound, context, lower_template(t, context)) for t in context.spec.templates]
     weight_groups: dict[str, list[LoweredTemplate]] = {}
     for lowered, _ in reduced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from relcrf.data.names import ARGUMENT_COLUMN
+from relcrf.data.names import ARGUMENT_COLUMN, VALUE_PREFIX
 from relcrf.grounding.plan import Column, Plan, Scan, equivalence_classes, find_columns
 from relcrf.model.nodes import map_children
 
@@ -32,7 +32,10 @@ def simplify_plan(plan: Plan) -> Plan:
 
 def _is_never_missing(plan: Plan, column: Column) -> bool:
     """Return True if a column is never null and always refers to an existing entity or value."""
-    table = next((s.table for s in plan.scans if s.alias == column.alias), "")
+    scan = next((s for s in plan.scans if s.alias == column.alias), Scan("", ""))
+    table = scan.table
+    if table.startswith(VALUE_PREFIX) and scan.is_lookup:
+        return False  # a lookup does not count as a scan of the entities
     if table.startswith("rel."):
         return ARGUMENT_COLUMN.fullmatch(column.name) is not None
     return column.name in ("vid", "code")

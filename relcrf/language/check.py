@@ -112,6 +112,10 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
     yield from recursion.check_recursion(spec)
     for derived in spec.derived_relations:
         yield from _check_derived_relation(spec, derived)
+    for feature in spec.features:
+        yield from declarations.check_parameters(spec, feature)
+        if declarations.has_known_types(spec, feature.parameters):
+            yield from clauses.check_feature_definition(spec, feature)
     for template in spec.templates:
         yield from _check_template(spec, template)
     for rule in spec.rules:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relcrf.errors import Diagnostic, listing
+from relcrf.errors import Diagnostic, listing, suggestion
 from relcrf.language.declarations import has_known_types
+from relcrf.language.recursion import find_cycle
 from relcrf.language.render import render_expression as render_expression
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
@@ -17,7 +18,7 @@ from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import evidence_parts, initial_values_error, is_table, n_patterns
 from relcrf.model.functions import VECTOR_MEASURES
 from relcrf.model.nodes import children, walk
-from relcrf.model.typing import NameScope, TypeCheckError
+from relcrf.model.typing import NameScope, TypeCheckError, feature_type
 
 
 def random_names(spec: s.ModelSpec) -> list[str]:
@@ -54,6 +55,9 @@ def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
         if attribute is not None and _has_unknown_domain(scope.spec, attribute.type):
             return True
         if isinstance(node, e.Atom):
+            feature = scope.spec.feature(node.relation)
+            if feature is not None and _is_invalid_feature(scope.spec, feature):
+                return True
             relation = scope.spec.relation(node.relation)
             if relation is not None and not has_known_types(scope.spec, relation.parameters):
                 return True
@@ -71,7 +75,7 @@ def _has_unknown_domain(spec: s.ModelSpec, kind: t.AttributeType) -> bool:
 
 
 def _is_invalid_atom(spec: s.ModelSpec, atom: e.Atom) -> bool:
-    relation = spec.relation(atom.relation)
+    relation = spec.relation(atom.relation) or spec.feature(atom.relation)
     return relation is None or len(relation.parameters) != len(atom.arguments)
 
 
@@ -95,6 +99,7 @@ def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagn
             yield Diagnostic("E110", "expected a condition", part.span, "write a comparison or a relation")
         else:
             yield from _check_evidence_only(scope, part, "a condition")
+            yield from _check_no_computed_value(scope, part)
 
 
 def _check_evidence_only(scope: NameScope, expression: e.Expression, subject: str) -> Iterator[Diagnostic]:
@@ -195,6 +200,7 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
     evidence = evidence_parts(formula, scope)
     for part in evidence:
         yield from _check_tuple_attributes(scope, part)
+        yield from _check_no_computed_value(scope, part)
     for node in _walk_excluding(formula, evidence):
         is_constant = scope.is_constant(node)
         if not is_constant and not scope.is_random(node) and not isinstance(node, e.Comparison | e.Connective | e.Not):
@@ -279,6 +285,7 @@ def check_feature(scope: NameScope, feature: e.Expression, template: s.Template)
         return
     yield from _check_binders_only(scope, feature, "by")
     evidence_problems = list(_check_evidence_only(scope, feature, "'by'"))
+    evidence_problems = evidence_problems or list(_check_computed_values(scope, feature))
     yield from evidence_problems
     if evidence_problems:
         return
@@ -291,6 +298,105 @@ def check_feature(scope: NameScope, feature: e.Expression, template: s.Template)
     elif isinstance(kind, t.Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):
         hint = "use a separate template for the bag, with one binder and without 'per'"
         yield Diagnostic("E130", "a bag must be the only feature of a template", feature.span, hint)
+
+
+def _check_no_computed_value(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
+    """Report the first value in an expression that only `by` and `feature` may contain."""
+    for node_scope, node in scope.walk(expression):
+        if node_scope.is_computed(node):
+            message = f"'{render_expression(node)}' is allowed only in 'by' and 'feature'"
+            yield Diagnostic("E148", message, node.span, "conditions and keys refer to attributes and relations")
+            return
+
+
+def _check_computed_values(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
+    """Validate the values in an expression that are computed for all entities of a type at once."""
+    for node_scope, node in scope.walk(expression):
+        if isinstance(node, e.Aggregate):
+            yield from _check_no_computed_value(node_scope.aggregate_scope(node), node.where)
+        if not node_scope.is_computed(node):
+            continue
+        yield from _check_single_entity(node_scope, node)
+        if isinstance(node, e.Aggregate):
+            yield from _check_single_entity(node_scope.aggregate_scope(node), node.terms[0])
+
+
+def _check_single_entity(scope: NameScope, node: e.Expression) -> Iterator[Diagnostic]:
+    names = e.names_in(node) & set(scope.type_names)
+    if len(names) != 1 or scope.spec.entity(scope.type_names[next(iter(names))]) is None:
+        message = f"'{render_expression(node)}' does not depend on exactly one entity"
+        hint = "such a value is computed separately for each entity of one type"
+        yield Diagnostic("E148", message, node.span, hint)
+
+
+MAX_HOPS = 100
+"""Maximum number of steps of a propagation; after so many steps, the values of linked entities are almost equal."""
+
+NORMALISATIONS = ("symmetric", "mean")
+"""The normalisations of `propagate`."""
+
+
+def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[Diagnostic]:
+    """Validate a feature whose parameters have known types."""
+    if len(feature.parameters) != 1 or spec.entity(feature.parameters[0].type_name) is None:
+        hint = "declare one parameter with an entity type, such as (p: Page)"
+        yield Diagnostic("E146", f"the feature '{feature.name}' is not of a single entity", feature.span, hint)
+        return
+    cycle = find_cycle(feature.name, {other.name: _used_features(spec, other) for other in spec.features})
+    if cycle:
+        notes = (" -> ".join(cycle),) if len(cycle) > 2 else ()
+        hint = "define it by attributes, relations and other features"
+        yield Diagnostic("E146", f"the feature '{feature.name}' is computed from itself", feature.span, hint, notes)
+        return
+    propagation = feature.definition if isinstance(feature.definition, s.Propagation) else None
+    value = propagation.operand if propagation is not None else feature.definition
+    assert not isinstance(value, s.Propagation)
+    scope = NameScope(spec, feature.parameters, None)
+    kind, problems = infer_type(scope, value)
+    yield from problems
+    if kind is not None:
+        problems = list(_check_evidence_only(scope, value, "a feature")) or list(_check_computed_values(scope, value))
+        yield from problems
+        kind = feature_type(spec, feature)
+    if not problems and kind is not None and not isinstance(kind, t.Real | t.Integer | t.Vector | t.Bag):
+        hint = "a feature is a number, an attribute of type bool, a vector or a bag"
+        yield Diagnostic("E146", f"a {kind} is not a feature", value.span, hint)
+    if propagation is not None:
+        yield from _check_propagation(spec, propagation, feature.parameters[0].type_name)
+
+
+def _is_invalid_feature(spec: s.ModelSpec, feature: s.Feature) -> bool:
+    """Return True if a feature, or a feature that it uses, has errors; these are reported at the declaration."""
+    if not has_known_types(spec, feature.parameters) or any(check_feature_definition(spec, feature)):
+        return True
+    used = (spec.feature(name) for name in _used_features(spec, feature))
+    return any(other is not None and _is_invalid_feature(spec, other) for other in used)
+
+
+def _used_features(spec: s.ModelSpec, feature: s.Feature) -> set[str]:
+    return {n.relation for n in walk(feature.definition) if isinstance(n, e.Atom) and spec.feature(n.relation)}
+
+
+def _check_propagation(spec: s.ModelSpec, propagation: s.Propagation, entity: str) -> Iterator[Diagnostic]:
+    relation, span = spec.relation(propagation.relation), propagation.span
+    if not 1 <= propagation.hops <= MAX_HOPS:
+        yield Diagnostic("E147", f"the number of propagation steps is not between 1 and {MAX_HOPS}", span)
+    if propagation.normalisation and propagation.normalisation not in NORMALISATIONS:
+        hint = suggestion(propagation.normalisation, NORMALISATIONS) or f"use {listing(NORMALISATIONS)}"
+        yield Diagnostic("E147", f"unknown normalisation '{propagation.normalisation}'", span, hint)
+    if relation is None:
+        names = [*(r.name for r in spec.relations), *(r.name for r in spec.derived_relations)]
+        hint = suggestion(propagation.relation, names) or (
+            f"the relations are {listing(names)}" if names else "the model does not declare a relation"
+        )
+        yield Diagnostic("E102", f"unknown relation '{propagation.relation}'", span, hint)
+    elif isinstance(relation, s.RandomRelation):
+        hint = "propagate along an observed or a derived relation"
+        yield Diagnostic("E124", f"'propagate' refers to '{relation.name}', which is random", span, hint)
+    elif [p.type_name for p in relation.parameters] != [entity, entity]:
+        declared = f"{relation.name}({', '.join(map(str, relation.parameters))})"
+        hint = f"derive a relation with two arguments of type {entity}"
+        yield Diagnostic("E147", f"'{declared}' does not connect pairs of {entity}", span, hint)
 
 
 def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.NearestNeighbours) -> Iterator[Diagnostic]:

@@ -12,7 +12,7 @@ from relcrf.model.spec import fold_name
 from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
 
 _NamedDeclaration: TypeAlias = (
-    s.Domain | s.Entity | s.Relation | s.RandomRelation | s.DerivedRelation | s.Template | s.Rule
+    s.Domain | s.Entity | s.Relation | s.RandomRelation | s.DerivedRelation | s.Feature | s.Template | s.Rule
 )
 
 MAX_RANGE_SIZE = 1_000_000
@@ -154,7 +154,7 @@ def _check_type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> It
 
 
 def check_parameters(
-    spec: s.ModelSpec, declaration: s.Relation | s.RandomRelation | s.DerivedRelation | s.Template
+    spec: s.ModelSpec, declaration: s.Relation | s.RandomRelation | s.DerivedRelation | s.Feature | s.Template
 ) -> Iterator[Diagnostic]:
     """Validate the parameters of a relation or the binders (declared variables) of a template."""
     if not declaration.parameters:

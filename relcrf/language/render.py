@@ -45,6 +45,8 @@ def render_declaration(node: s.Declaration) -> str:
             if isinstance(definition, s.NearestNeighbours):
                 return f"{head} = nearest {definition.count} by {render_expression(definition.measure)}"
             return f"{head}\n    where {render_expression(definition)}"
+        case s.Feature(name, parameters, definition):
+            return f"feature {name}({', '.join(map(str, parameters))}) = {_render_definition(definition)}"
         case s.RandomRelation(name, parameters, kind, where):
             text = f"predict relation {name}({', '.join(map(str, parameters))})" + (
                 "" if kind == Bool() else f" : {kind}"
@@ -59,6 +61,13 @@ def render_declaration(node: s.Declaration) -> str:
         case s.Include(path):
             return f"include {json.dumps(path, ensure_ascii=False)}"
     raise AssertionError(f"unknown declaration {node!r}")
+
+
+def _render_definition(definition: e.Expression | s.Propagation) -> str:
+    if not isinstance(definition, s.Propagation):
+        return render_expression(definition)
+    text = f"propagate {definition.hops} {render_expression(definition.operand)} along {definition.relation}"
+    return f"{text} normalised {definition.normalisation}" if definition.normalisation else text
 
 
 def _render_template(node: s.Template) -> str:

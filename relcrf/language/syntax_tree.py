@@ -231,7 +231,7 @@ def _clause_builder(field: str) -> Callable[..., ParsedClause]:
     return lambda b, span, *items: ParsedClause(field, items)
 
 
-_RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "rule"})
+_RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "feature", "propagate", "rule"})
 """Grammar rules whose children are outermost expressions; the nesting depth of these expressions is checked."""
 
 _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
@@ -260,6 +260,11 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "nearest": lambda b, span, count, measure: s.NearestNeighbours(
         b.parse_integer(count, b.span(count)), measure, span=span
     ),
+    "feature": lambda b, span, name, parameters, value: s.Feature(name.name, parameters.value, value, span=name.span),
+    "propagate": lambda b, span, hops, operand, relation, *rest: s.Propagation(
+        b.parse_integer(hops, b.span(hops)), operand, relation.name, *rest, span=span
+    ),
+    "normalisation": lambda b, span, name: name.name,
     "template": _build_template,
     "candidates": partial(_build_template, is_candidate=True),
     "rule": _build_rule,

@@ -25,7 +25,7 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 WEIGHTED_DECLARATIONS = frozenset({"template", "candidates", "rule", "gate"})
 """Keywords of the declarations that define or refer to weights."""
 
-_WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "candidates"})
+_WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "feature", "template", "candidates"})
 _DECLARATIONS, _CONTEXT_KEYWORDS = frozenset(DECLARATION_KEYWORDS), frozenset(CONTEXT_KEYWORDS)
 _KEYWORDS_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
 _LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")

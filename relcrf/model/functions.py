@@ -70,6 +70,20 @@ BUILT_IN: dict[str, FunctionSignature] = {
     )
 }
 
+FEATURE_FUNCTIONS: dict[str, FunctionSignature] = {
+    s.name: s
+    for s in (
+        FunctionSignature("normalise", ("bag or vector",), "the values divided by their Euclidean norm", "same type"),
+        FunctionSignature("tfidf", ("bag",), "the counts multiplied by the inverse document frequencies", "bag"),
+        FunctionSignature(
+            "standardise", ("number or vector",), "the difference from the mean in standard deviations", "same type"
+        ),
+    )
+}
+"""The built-in functions of the value of an entity; `grounding/entity_values.py` computes them for all entities at once."""
+
+_RELCRF_FUNCTIONS = BUILT_IN | FEATURE_FUNCTIONS
+
 PARAMETER_TYPES = ("number", "vector", "text")
 RESULT_TYPES: dict[str, type | tuple[type, ...]] = {"real": (int, float), "integer": int, "bool": bool, "string": str}
 """The Python types of results, by the name of the result type."""
@@ -142,7 +156,7 @@ class FunctionRegistry(Mapping[str, FunctionSignature]):
     """The mapping from names to functions; a function of another package is loaded when its name is first looked up."""
 
     def __contains__(self, name: object) -> bool:
-        return name in BUILT_IN or any(entry.name == name for entry in _plugin_entry_points())
+        return name in _RELCRF_FUNCTIONS or any(entry.name == name for entry in _plugin_entry_points())
 
     def __getitem__(self, name: str) -> FunctionSignature:
         """Return the signature of a function.
@@ -152,17 +166,17 @@ class FunctionRegistry(Mapping[str, FunctionSignature]):
         """
         entries = [entry for entry in _plugin_entry_points() if entry.name == name]
         if not entries:
-            return BUILT_IN[name]
-        if name in BUILT_IN or len(entries) > 1:
+            return _RELCRF_FUNCTIONS[name]
+        if name in _RELCRF_FUNCTIONS or len(entries) > 1:
             packages = " and ".join(sorted(f"'{plugins.package_name(entry)}'" for entry in entries))
-            other = " and relcrf itself" if name in BUILT_IN else ""
+            other = " and relcrf itself" if name in _RELCRF_FUNCTIONS else ""
             message = f"function '{name}' is defined by {packages}{other}"
             hint = f"uninstall one of the packages, or rename the function in its 'project.entry-points.\"{ENTRY_POINT_GROUP}\"'"
             raise UsageError(Diagnostic("E404", message, hint=hint))
         return _load_external(entries[0])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*BUILT_IN, *(entry.name for entry in _plugin_entry_points())]))
+        return iter(dict.fromkeys([*_RELCRF_FUNCTIONS, *(entry.name for entry in _plugin_entry_points())]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

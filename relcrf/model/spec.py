@@ -144,6 +144,32 @@ class DerivedRelation(Spanned):
 
 
 @dataclass(frozen=True)
+class Propagation(Spanned):
+    """`propagate K VALUE along R normalised N`: values of entities, propagated K times along the tuples of a relation.
+
+    Args:
+        hops: the number of propagation steps.
+        operand: an expression that is a number, a vector or a bag.
+        relation: the name of a relation of two entities of the same type; its tuples are used in both directions.
+        normalisation: `symmetric`, `mean`, or `` for sums.
+    """
+
+    hops: int
+    operand: Expression
+    relation: str
+    normalisation: str = ""
+
+
+@dataclass(frozen=True)
+class Feature(Spanned):
+    """`feature f(p: E) = VALUE`: a number, a vector or a bag that is computed from evidence for each entity."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    definition: Expression | Propagation
+
+
+@dataclass(frozen=True)
 class WeightOptions:
     """Options of the weights of a template; if an option is None, the setting of the backend applies.
 
@@ -232,7 +258,7 @@ class Include(Spanned):
 
 
 Declaration: TypeAlias = (
-    Domain | Entity | Relation | RandomRelation | DerivedRelation | Template | Rule | Gate | Include
+    Domain | Entity | Relation | RandomRelation | DerivedRelation | Feature | Template | Rule | Gate | Include
 )
 AnyRelation: TypeAlias = Relation | RandomRelation | DerivedRelation
 
@@ -308,6 +334,11 @@ class ModelSpec:
         declaration = self._by_name.get(name)
         return declaration if isinstance(declaration, AnyRelation) else None
 
+    def feature(self, name: str) -> Feature | None:
+        """Return a feature declaration, or None."""
+        declaration = self._by_name.get(name)
+        return declaration if isinstance(declaration, Feature) else None
+
     @cached_property
     def inline_domains(self) -> tuple[RangeDomain, ...]:
         """The distinct unnamed ranges that are types of attributes, parameters and random relations."""
@@ -326,6 +357,7 @@ class ModelSpec:
     relations = _declarations_of(Relation)
     random_relations = _declarations_of(RandomRelation)
     derived_relations = _declarations_of(DerivedRelation)
+    features = _declarations_of(Feature)
     templates = _declarations_of(Template)
     rules = _declarations_of(Rule)
     gates = _declarations_of(Gate)

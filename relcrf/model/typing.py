@@ -16,7 +16,7 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.functions import FUNCTIONS
+from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS
 from relcrf.model.nodes import children, walk
 
 
@@ -183,6 +183,8 @@ class NameScope:
                 return declared.type
             case e.Atom(name):
                 self._check_arguments(expression)
+                if (feature := self.spec.feature(name)) is not None:
+                    return feature_type(self.spec, feature)
                 relation = self.spec.relation(name)
                 return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
             case e.TupleAttribute(atom, name):
@@ -230,6 +232,10 @@ class NameScope:
         if len(node.terms) != 1:
             message = f"'{node.function}' takes exactly one number"
             raise TypeCheckError("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
+        if node.function in ("sum", "mean"):
+            kind = inner_scope.type_of(node.terms[0])
+            if isinstance(kind, t.Vector | t.Bag):
+                return kind
         kind = inner_scope._require_number(node.terms[0])
         return kind if node.function != "mean" else t.Real()
 
@@ -299,12 +305,13 @@ class NameScope:
         return declaration.type
 
     def _check_arguments(self, atom: e.Atom) -> None:
-        relation = self.spec.relation(atom.relation)
+        relation = self.spec.relation(atom.relation) or self.spec.feature(atom.relation)
         if relation is None:
-            relations: tuple[s.AnyRelation, ...] = (
+            relations: tuple[s.AnyRelation | s.Feature, ...] = (
                 *self.spec.relations,
                 *self.spec.random_relations,
                 *self.spec.derived_relations,
+                *self.spec.features,
             )
             names = [each.name for each in relations]
             hint = suggestion(atom.relation, [*names, *FUNCTIONS])
@@ -348,16 +355,38 @@ class NameScope:
                 f"{node.name} takes {_format_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
             )
             raise TypeCheckError("E108", message, node)
+        if node.name in FEATURE_FUNCTIONS:
+            return self._feature_function_type(node, signature.parameters[0])
         for argument, parameter_type in zip(node.arguments, signature.parameters, strict=True):
             if parameter_type == "number":
                 self._require_number(argument)
                 continue
             kind = self.type_of(argument)
+            if isinstance(kind, t.Vector) and not isinstance(argument, e.Attribute):
+                hint = "use a vector attribute, such as page.pixels"
+                raise TypeCheckError("E110", f"{node.name} takes vector attributes", argument, hint)
             if not isinstance(kind, t.Vector if parameter_type == "vector" else t.String):
                 raise TypeCheckError(
                     "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
                 )
         return _RESULT_TYPES[signature.result]
+
+    def _feature_function_type(self, node: e.FunctionCall, accepted: str) -> t.ValueType:
+        """Return the type of `normalise(...)`, `tfidf(...)` or `standardise(...)`."""
+        kind = self.type_of(node.arguments[0])
+        name = "number" if self.number_type(kind) is not None else "bag" if isinstance(kind, t.Bag) else str(kind)
+        if name not in accepted.split(" or "):
+            message = f"{node.name} takes a {accepted}, not {_describe_type(kind)}"
+            raise TypeCheckError("E110", message, node.arguments[0])
+        return t.Real() if name == "number" else kind
+
+    def is_computed(self, node: e.Expression) -> bool:
+        """Return True if the value of a valid node is computed for all entities at once, before templates are ground."""
+        if isinstance(node, e.Aggregate) and node.function in ("sum", "mean"):
+            return isinstance(self.type_of(node), t.Vector | t.Bag)
+        if isinstance(node, e.Atom):
+            return self.spec.feature(node.relation) is not None
+        return isinstance(node, e.FunctionCall) and node.name in FEATURE_FUNCTIONS
 
     def _require_number(self, node: e.Expression) -> t.ValueType:
         kind = self.type_of(node)
@@ -427,6 +456,19 @@ class NameScope:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeCheckError:
             return None
+
+
+def feature_type(spec: s.ModelSpec, feature: s.Feature) -> t.ValueType:
+    """Return the type of the values of a feature that is not computed from itself.
+
+    Raises:
+        TypeCheckError: if the definition has no type.
+    """
+    scope = NameScope(spec, feature.parameters, None)
+    value = feature.definition.operand if isinstance(feature.definition, s.Propagation) else feature.definition
+    kind = scope.type_of(value)
+    is_number = scope.number_type(kind) is not None or (isinstance(kind, t.Bool) and isinstance(value, e.Attribute))
+    return t.Real() if is_number else kind
 
 
 _RESULT_TYPES: dict[str, t.ValueType] = {

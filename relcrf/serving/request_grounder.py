@@ -13,6 +13,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.names import attribute_column, domain_table, entity_table, relation_table
 from relcrf.grounding.engines.duckdb import StatementEngine
+from relcrf.grounding.entity_values import features_of_templates, find_computed_values
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import ground
 from relcrf.grounding.grounding import Grounding
@@ -60,6 +61,10 @@ class RequestGrounder:
         self._vocabulary = Vocabulary(spec, vocabulary)
         self._text = render(spec.flatten())
         self._expanded_spec = extract_disjunctions(spec)
+        self._has_computed_values = any(
+            list(find_computed_values(self._expanded_spec, owner, by))
+            for owner, by in features_of_templates(self._expanded_spec)
+        )
         self._lowered_models: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
         self._bound = BoundRequest(spec, Dataset({}))
         self._bound.connection.execute("SET threads = 1")  # a dozen rows do not need two threads
@@ -82,6 +87,8 @@ class RequestGrounder:
             FastPathUnavailable: The request needs the slow path: it is large, or has cells that `cells.py` does not
                 support.
         """
+        if self._has_computed_values:
+            raise FastPathUnavailable("the model has values that are computed for all entities at once")
         tables = code_request(self._spec, self._vocabulary, request)
         lowered_model = self._lower(tables)
         rows = lowered_model.max_join_rows(self._max_row_counts(tables))

@@ -16,12 +16,13 @@ from relcrf.editor.outline import outline
 from relcrf.editor.partial_declaration import PartialDeclaration
 from relcrf.editor.positions import PositionMap
 from relcrf.editor.symbols import Namespace
+from relcrf.grounding.value_names import feature_value
 from relcrf.language.keywords import DECLARATION_KEYWORDS, KEYWORDS, is_reserved
 from relcrf.language.tokens import SourceText
 from relcrf.model.expressions import Atom, Attribute, Name, TupleAttribute
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import DerivedRelation, Gate, NearestNeighbours, Rule
+from relcrf.model.spec import DerivedRelation, Feature, Gate, NearestNeighbours, Rule
 from relcrf.model.types import SCALARS
 from relcrf.model.typing import NameScope
 
@@ -49,6 +50,9 @@ candidates cand(a: Page, w: Word) where w in a.words over a.category == course p
 rule 1.5 smart: Link(x, y) and Same(x, y) => x.spam
 rule hard: Link(x, y) and x.spam => y.spam
 gate linked by a.length, b.length
+feature smooth(p: Page) = propagate 2 (normalise(p.words)) along Link normalised mean
+feature around(p: Page) = sum { q.pixels where Near(p, q) }
+template smooth(p: Page) over p.kind by smooth(p)
 """
 
 
@@ -89,6 +93,9 @@ def bodies(spec):
     """Yield the expressions of a model, each with the scope of the checker."""
     templates = {t.name: t for t in all_templates(spec)}
     for each in spec.declarations:
+        if isinstance(each, Feature):
+            yield from NameScope(spec, each.parameters, None).walk(feature_value(each))
+            continue
         where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "where", None)
         parameters = getattr(each, "parameters", ())
         items = [*getattr(each, "over", ()), *getattr(each, "per", ()), *getattr(each, "by", ())]

@@ -27,7 +27,7 @@ relation S(a: E, f: F) { s: real }
 
 TEMPLATES = {
     "unary": "(e: E) over e.d",
-    "feature": "(e: E) over e.d by 1, e.r",
+    "number": "(e: E) over e.d by 1, e.r",
     "words": "(e: E, v: W) where v in e.w over e.d per v",
     "counted": "(e: E) over e.d by e.w",
     "weighted": "(e: E, v: W) where v in e.w over e.d per v by 1, e.r",

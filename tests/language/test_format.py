@@ -100,6 +100,8 @@ entity Page(url){predict category:Category # the topic
   # on a line
   latent k: 1..4 }
 relation Link(source:Page,target:Page){score:real}
+feature smooth(p:Page)=propagate 2(p.words)along Link normalised symmetric
+feature near(p:Page)=mean{q.words where Link(p,q)}
 predict relation same(a:Page,b:Page):Category where a!=b
 
 
@@ -127,6 +129,8 @@ entity Page(url) {
 }
 
 relation Link(source: Page, target: Page) { score : real }
+feature smooth(p: Page) = propagate 2 (p.words) along Link normalised symmetric
+feature near(p: Page) = mean { q.words where Link(p, q) }
 predict relation same(a: Page, b: Page) : Category where a != b
 
 # words

@@ -60,6 +60,7 @@ nearest = st.builds(
     st.integers(0, 99),
     st.builds(e.FunctionCall, st.sampled_from(VECTOR_MEASURES), st.tuples(attributes, attributes)),
 )
+propagations = st.builds(s.Propagation, st.integers(0, 9), trees, names, st.just("") | names)
 strengths = st.none() | reals
 signed = reals | reals.map(lambda x: -x)
 starts = st.none() | signed | st.lists(signed, min_size=2, max_size=4).map(tuple)
@@ -71,6 +72,7 @@ declarations = st.one_of(
     st.builds(s.Entity, names, declared, names | st.just("id")),
     st.builds(s.Relation, names, parameters, declared),
     st.builds(s.DerivedRelation, names, parameters, trees | nearest),
+    st.builds(s.Feature, names, parameters, trees | propagations),
     st.builds(s.RandomRelation, names, parameters, types, st.none() | trees),
     st.builds(
         s.Template,

@@ -1,0 +1,238 @@
+"""Values that are computed for all entities of a type at once: features, aggregates of bags and vectors, `tfidf(...)` etc.
+
+The values are computed by sparse matrix products and stored in a table, which the plans of templates read like a bag or a
+column of the entity type (`value_names.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from relcrf.data.bound_model import BoundModel
+from relcrf.data.dataset import quoted
+from relcrf.data.names import bag_table, relation_table
+from relcrf.errors import BudgetError, DataError, Diagnostic
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.estimate import check_budget
+from relcrf.grounding.lower import LoweringContext, lower_numbers, lower_pairs
+from relcrf.grounding.plan import Plan
+from relcrf.grounding.propagation import (
+    Values,
+    divide_by_norm,
+    inverse_document_frequencies,
+    max_entries,
+    mean_and_deviation,
+    multiply,
+    propagation_matrix,
+)
+from relcrf.grounding.value_names import feature_value, find_values
+from relcrf.language.render import render_expression
+from relcrf.model import expressions as e
+from relcrf.model.nodes import children, walk
+from relcrf.model.spec import Feature, ModelSpec, Parameter, Propagation, Template
+from relcrf.model.types import Bag, Vector
+from relcrf.model.typing import NameScope
+
+FeaturesOfTemplate: TypeAlias = tuple[Template, tuple[e.Expression, ...]]
+"""A template with the features of the template or of its gate."""
+
+
+def features_of_templates(spec: ModelSpec) -> list[FeaturesOfTemplate]:
+    """Return the templates with their features, and the templates with gates with the features of their gates."""
+    by_name = {template.name: template for template in spec.templates}
+    gates = [(by_name[gate.template], gate.by) for gate in spec.gates if gate.template in by_name]
+    return [*((template, template.by) for template in spec.templates), *gates]
+
+
+def find_computed_values(
+    spec: ModelSpec, template: Template, by: Iterable[e.Expression]
+) -> Iterator[tuple[NameScope, e.Expression]]:
+    """Yield the outermost expressions in features whose values are computed for all entities, with their scopes."""
+    scope = NameScope(spec, template.parameters, template.where)
+    for feature in by:
+        yield from _find_computed(scope, feature)
+
+
+def _find_computed(scope: NameScope, node: e.Expression) -> Iterator[tuple[NameScope, e.Expression]]:
+    if scope.is_computed(node):
+        yield scope, node
+        return
+    inner = scope.aggregate_scope(node) if isinstance(node, e.Aggregate) else scope
+    for child in children(node):
+        yield from _find_computed(inner, child)
+
+
+def create_value_tables(
+    bound: BoundModel, context: LoweringContext, features: Sequence[FeaturesOfTemplate], budget: int
+) -> None:
+    """Create the tables of all computed values in the features of templates, unless the tables exist already.
+
+    Raises:
+        BudgetError: if the number of entries of a bag, or the number of pairs of an aggregate, exceeds the budget.
+    """
+    for template, by in features:
+        for scope, node in find_computed_values(context.spec, template, by):
+            _ValueComputer(bound, context, template, budget).create_table(scope, node)
+
+
+def has_statistics(spec: ModelSpec, features: Iterable[FeaturesOfTemplate]) -> bool:
+    """Return True if features depend on document frequencies, means or deviations."""
+    pending: list[e.Expression] = [feature for _, by in features for feature in by]
+    while pending:
+        for node in walk(pending.pop()):
+            if isinstance(node, e.FunctionCall) and node.name in ("tfidf", "standardise"):
+                return True
+            if isinstance(node, e.Atom) and (feature := spec.feature(node.relation)) is not None:
+                pending.append(feature_value(feature))
+    return False
+
+
+@dataclass(frozen=True)
+class _ValueComputer:
+    """A computer of values for all entities of a type.
+
+    Args:
+        template: the template whose features contain the values, for error messages.
+        budget: maximum number of entries of a bag or of pairs of an aggregate.
+    """
+
+    bound: BoundModel
+    context: LoweringContext
+    template: Template
+    budget: int
+
+    def create_table(self, scope: NameScope, node: e.Expression) -> None:
+        """Compute the values of an expression and create their table, unless it exists already."""
+        name, table = find_values(node, scope)
+        if table in self.bound.external_tables:
+            return
+        values = self._compute(scope, node, name)
+        n = values.shape[0]
+        if isinstance(scope.type_of(node), Bag):
+            entries = csr_array(values)
+            entries.sum_duplicates()
+            entries.eliminate_zeros()
+            vid = np.repeat(np.arange(n, dtype=np.int32), np.diff(entries.indptr))
+            columns = {"vid": vid, "code": entries.indices.astype(np.int32), "count": entries.data.astype(np.float32)}
+        else:
+            assert isinstance(values, np.ndarray)
+            known = np.where(np.isnan(values), 0.0, values)
+            columns = {"vid": np.arange(n, dtype=np.int32)}
+            columns |= {f"v{d}": np.ascontiguousarray(known[:, d]) for d in range(known.shape[1])}
+        self.bound.register_columns(table, columns)
+
+    def _compute(self, scope: NameScope, node: e.Expression, name: str) -> Values:
+        """Return the values of an expression for all entities to which `name` may refer."""
+        entity, kind = scope.type_names[name], scope.type_of(node)
+        match node:
+            case e.Attribute(_, attribute) if isinstance(kind, Bag):
+                return self._bag(entity, attribute, kind)
+            case e.Attribute(_, attribute) if isinstance(kind, Vector):
+                return self.bound.vectors(entity, attribute).astype(np.float64)
+            case e.FunctionCall(_, (argument,)) if scope.is_computed(node):
+                return self._apply(scope, node, self._compute(scope, argument, name))
+            case e.Atom(relation) if (feature := scope.spec.feature(relation)) is not None:
+                return self._feature(feature)
+            case e.Aggregate() if scope.is_computed(node):
+                return self._aggregate(scope, node, name)
+        return self._numbers(scope, node, name)
+
+    def _bag(self, entity: str, attribute: str, kind: Bag) -> csr_array:
+        bag = self.bound.external_tables[bag_table(entity, attribute)]
+        shape = (self.bound.sizes[entity], len(self.bound.domains[kind.domain]))
+        counts = np.asarray(bag["count"], dtype=np.float64)
+        return csr_array((counts, (np.asarray(bag["vid"]), np.asarray(bag["code"]))), shape=shape)
+
+    def _numbers(self, scope: NameScope, node: e.Expression, name: str) -> np.ndarray:
+        for inner_scope, computed in _find_computed(scope, node):
+            self.create_table(inner_scope, computed)
+        parameter = Parameter(name, scope.type_names[name])
+        out = np.full((self.bound.sizes[parameter.type_name], 1), np.nan)
+        for batch in DuckDbEngine(self.bound.cursor).rows(lower_numbers(node, parameter, self.context)):
+            out[batch["vid"], 0] = batch["value"]
+        if np.isinf(out).any():
+            text = render_expression(node)
+            message = f"the feature '{text}' of template '{self.template.name}' is not finite for some bindings"
+            hint = "bound the expression, for instance with log1p or least"
+            raise DataError(Diagnostic("E222", message, hint=hint))
+        return out
+
+    def _apply(self, scope: NameScope, node: e.FunctionCall, values: Values) -> Values:
+        """Apply a function to the values; use the statistics of the training data if the model is trained."""
+        if node.name == "normalise":
+            return divide_by_norm(values)
+        _, name = find_values(node, scope)
+        statistics = self.bound.statistics
+        if node.name == "tfidf":
+            assert not isinstance(values, np.ndarray)
+            idf = statistics.setdefault(name, inverse_document_frequencies(values))
+            # Values that did not occur in training have larger codes, and the same frequency as values that never occur.
+            factors = idf[np.minimum(values.indices, len(idf) - 1)]
+            return csr_array((values.data * factors, values.indices, values.indptr), shape=values.shape)
+        assert isinstance(values, np.ndarray)
+        known = statistics.setdefault(name, mean_and_deviation(values).ravel())
+        if known.size != 2 * values.shape[1]:
+            sizes = f"{values.shape[1]} components in these data but had {known.size // 2} in training"
+            message = f"'{render_expression(node)}' has {sizes}"
+            raise DataError(Diagnostic("E224", message, hint="use vectors of the same length in all data of a model"))
+        mean, deviation = known.reshape(2, -1)
+        return np.asarray((values - mean) / deviation)
+
+    def _feature(self, feature: Feature) -> Values:
+        (parameter,) = feature.parameters
+        scope = NameScope(self.context.spec, feature.parameters, None)
+        definition = feature.definition
+        if not isinstance(definition, Propagation):
+            return self._compute(scope, definition, parameter.name)
+        values = self._compute(scope, definition.operand, parameter.name)
+        table = quoted(relation_table(definition.relation))
+        links = self.bound.connection.execute(f"SELECT a0, a1 FROM {table}").fetchnumpy()
+        a, b = (np.asarray(links[column], dtype=np.int64) for column in ("a0", "a1"))
+        step = propagation_matrix(values.shape[0], a, b, definition.normalisation)
+        if isinstance(values, np.ndarray):
+            values = np.where(np.isnan(values), 0.0, values)
+        for _ in range(definition.hops):
+            values = self._multiply(step, values, feature.name)
+        return values
+
+    def _aggregate(self, scope: NameScope, node: e.Aggregate, name: str) -> Values:
+        (term,) = node.terms
+        inner = scope.aggregate_scope(node)
+        (other,) = e.names_in(term) & set(inner.type_names)
+        parameter = Parameter(name, scope.type_names[name])
+        plan = lower_pairs(node, parameter, other, self.context)
+        text = render_expression(node)
+        check_budget(DegreeCache(self.bound), plan, self.budget, text, node.span)
+        values = self._compute(inner, term, other)
+        pairs = self._pairs(plan, (self.bound.sizes[parameter.type_name], values.shape[0]))
+        if node.function == "mean":
+            count = np.maximum(np.asarray(pairs.sum(axis=1)).ravel(), 1.0)
+            pairs = csr_array(
+                (pairs.data / np.repeat(count, np.diff(pairs.indptr)), pairs.indices, pairs.indptr), pairs.shape
+            )
+        return self._multiply(pairs, values, text)
+
+    def _pairs(self, plan: Plan, shape: tuple[int, int]) -> csr_array:
+        """Return the number of rows of a plan for each pair of entities."""
+        batches = list(DuckDbEngine(self.bound.cursor).rows(plan))
+        vid, other = (
+            np.concatenate([np.empty(0, dtype=np.int64), *(batch[output] for batch in batches)])
+            for output in ("vid", "other")
+        )
+        pairs = csr_array((np.ones(len(vid)), (vid, other)), shape=shape)
+        pairs.sum_duplicates()
+        return pairs
+
+    def _multiply(self, step: csr_array, values: Values, name: str) -> Values:
+        n_entries = 0 if isinstance(values, np.ndarray) else max_entries(step, values)
+        if n_entries > self.budget:
+            message = f"'{name}' would have up to {n_entries:,} values, more than the budget of {self.budget:,}"
+            hint = "use fewer hops or a relation with fewer tuples, or raise the budget with --budget"
+            raise BudgetError(Diagnostic("E320", message, self.template.span, hint))
+        return multiply(step, values)

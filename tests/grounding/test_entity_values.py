@@ -1,0 +1,313 @@
+"""Values computed for all entities at once, compared with dense products in NumPy."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from relcrf.api import load_fit
+from relcrf.api import parse as parse_model
+from relcrf.data.binding import bind
+from relcrf.data.dataset import Dataset
+from relcrf.errors import BudgetError, DataError
+from relcrf.grounding import propagation
+from relcrf.grounding.block_cache import BlockCache
+from relcrf.grounding.ground import create_relation_tables, ground
+from relcrf.grounding.preview import plan_templates
+from relcrf.language.check import require_valid
+from relcrf.language.parse import parse
+from relcrf.serving import Predictor
+
+MODEL = """
+domain Topic = { a, b, c }
+domain Word = open
+
+entity Page {
+    predict topic : Topic
+    words  : bag of Word
+    pixels : vector
+    length : real
+    quiet  : bool
+}
+
+relation Link(source: Page, target: Page)
+
+derive Linked(a: Page, b: Page)
+    where (Link(a, b) or Link(b, a)) and a < b
+
+feature smooth(p: Page) = propagate 2 p.words along Link normalised symmetric
+
+template prior(p: Page) over p.topic
+"""
+N, WORDS = 12, 7
+RNG = np.random.default_rng(0)
+KEYS = [f"p{i:02d}" for i in range(N)]
+COUNTS = (RNG.random((N, WORDS)) < 0.4) * RNG.integers(1, 4, (N, WORDS))
+COUNTS[3] = 0  # an empty bag
+COUNTS[0, 6] = 1
+PIXELS = RNG.normal(size=(N, 3))
+PIXELS[2] = 0.0
+LENGTH = RNG.normal(size=N)
+LENGTH[5] = np.nan
+QUIET = RNG.random(N) < 0.5
+LINKS = np.array(
+    sorted({(1, 1), (1, 2), (2, 1), *map(tuple, RNG.integers(N - 1, size=(20, 2)).tolist())})
+)  # 11 is isolated
+
+
+def tables(rows=range(N)):
+    kept = set(rows)
+    links = [(KEYS[a], KEYS[b]) for a, b in LINKS if {a, b} <= kept]
+    page = {
+        "id": [KEYS[i] for i in rows],
+        "topic": [None if i % 3 == 0 else "abc"[i % 2] for i in rows],
+        "pixels": [PIXELS[i].tolist() for i in rows],
+        "length": LENGTH[list(rows)],
+        "quiet": QUIET[list(rows)],
+    }
+    words = [(KEYS[i], f"w{j}", COUNTS[i, j]) for i in rows for j in range(WORDS) if COUNTS[i, j]]
+    return {
+        "page": pd.DataFrame(page),
+        "page_words": pd.DataFrame(words, columns=["page", "word", "count"]),
+        "link": pd.DataFrame(links, columns=["source", "target"]),
+    }
+
+
+def bound_model(text, data=None):
+    spec = parse(MODEL + text)
+    require_valid(spec)
+    return bind(spec, Dataset(tables() if data is None else data))
+
+
+def feature_matrix(grounding, template):
+    """Return the features of a unary template, with a row for each page."""
+    (group,) = grounding.groups(template)
+    entries = group.features.entries(np.arange(group.features.n_rows))
+    out = np.zeros((N, group.features.n_features))
+    out[np.asarray(group.scope[0])[entries.row], entries.feature] = entries.value
+    return out
+
+
+def values_of(feature, declarations=""):
+    grounding = ground(bound_model(f"{declarations}\ntemplate t(p: Page) over p.topic by {feature}"))
+    return feature_matrix(grounding, "t")
+
+
+ADJACENCY = np.zeros((N, N))
+for first, second in LINKS:
+    if first != second:
+        ADJACENCY[first, second] = ADJACENCY[second, first] = 1.0
+LOOPED = ADJACENCY + np.eye(N)
+DEGREE = LOOPED.sum(axis=1)
+STEPS = {
+    "": LOOPED,
+    " normalised mean": LOOPED / DEGREE[:, None],
+    " normalised symmetric": LOOPED / np.sqrt(DEGREE[:, None] * DEGREE),
+}
+DIRECTED = np.zeros((N, N))
+DIRECTED[tuple(LINKS.T)] = 1.0
+OUT_DEGREE = np.maximum(DIRECTED.sum(axis=1), 1.0)[:, None]
+KNOWN_LENGTH = np.nan_to_num(LENGTH)[:, None]
+IDF = np.log((1 + N) / (1 + (COUNTS > 0).sum(axis=0))) + 1
+STANDARD_LENGTH = np.nan_to_num((LENGTH - np.nanmean(LENGTH)) / np.nanstd(LENGTH))[:, None]
+
+
+def unit_rows(values):
+    norm = np.linalg.norm(values, axis=1, keepdims=True)
+    return values / np.where(norm > 0, norm, 1.0)
+
+
+@pytest.mark.parametrize("min_density", [0.1, 2.0])
+@pytest.mark.parametrize("relation", ["Link", "Linked"])
+@pytest.mark.parametrize("normalisation", STEPS)
+@pytest.mark.parametrize(
+    ("operand", "expected"),
+    [
+        ("p.words", COUNTS),
+        ("p.pixels", PIXELS),
+        ("p.length", KNOWN_LENGTH),
+        ("p.quiet", QUIET[:, None]),
+        ("abs(p.length) + 1", np.where(np.isnan(LENGTH), 0.0, np.abs(LENGTH) + 1)[:, None]),
+        ("normalise(tfidf(p.words))", unit_rows(COUNTS * IDF)),
+        ("standardise(p.length)", STANDARD_LENGTH),
+    ],
+)
+def test_propagation_equals_dense_products(operand, expected, normalisation, relation, min_density, monkeypatch):
+    monkeypatch.setattr(propagation, "MIN_DENSITY", min_density)
+    for hops in (1, 3):
+        declared = f"feature f(p: Page) = propagate {hops} {operand} along {relation}{normalisation}"
+        step = np.linalg.matrix_power(STEPS[normalisation], hops)
+        np.testing.assert_allclose(values_of("f(p)", declared), step @ expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("feature", "expected"),
+    [
+        ("normalise(p.words)", unit_rows(COUNTS)),
+        ("normalise(p.pixels)", unit_rows(PIXELS)),
+        ("tfidf(p.words)", COUNTS * IDF),
+        ("standardise(p.pixels)", (PIXELS - PIXELS.mean(axis=0)) / PIXELS.std(axis=0)),
+        ("standardise(p.length), 1", np.hstack([STANDARD_LENGTH, np.ones((N, 1))])),
+        ("log1p(abs(standardise(p.length)))", np.log1p(np.abs(STANDARD_LENGTH))),
+        ("standardise(count { q where Link(p, q) })", None),
+        ("normalise(smooth(p))", unit_rows(np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS)),
+        ("mean { q.words where Link(p, q) }", DIRECTED @ COUNTS / OUT_DEGREE),
+        ("sum { q.words where Link(p, q) and q.length > 0 }", DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0))),
+        ("sum { q.words where Link(p, m) and Link(m, q) }", DIRECTED @ DIRECTED @ COUNTS),
+        ("sum { q.pixels where Link(p, q) }", DIRECTED @ PIXELS),
+        ("mean { tfidf(q.words) where Link(q, p) }", None),
+        ("sum { standardise(q.length) where Link(p, q) }", DIRECTED @ STANDARD_LENGTH),
+        ("mean { q.pixels where Link(p, q) }, p.length", np.hstack([DIRECTED @ PIXELS / OUT_DEGREE, KNOWN_LENGTH])),
+    ],
+)
+def test_functions_and_aggregates_equal_dense_products(feature, expected):
+    if expected is None and feature.startswith("mean"):
+        expected = DIRECTED.T @ (COUNTS * IDF) / np.maximum(DIRECTED.sum(axis=0), 1.0)[:, None]
+    elif expected is None:
+        count = DIRECTED.sum(axis=1, keepdims=True)
+        expected = (count - count.mean()) / count.std()
+    np.testing.assert_allclose(values_of(feature), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_functions_equal_scikit_learn():
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    tfidf = text.TfidfTransformer().fit_transform(COUNTS).toarray()
+    np.testing.assert_allclose(values_of("normalise(tfidf(p.words))"), tfidf, rtol=1e-6)
+    scaled = preprocessing.StandardScaler().fit_transform(PIXELS)
+    np.testing.assert_allclose(values_of("standardise(p.pixels)"), scaled)
+
+
+def test_template_over_two_entities_and_gate():
+    text = """
+        template linked(a: Page, b: Page)
+            where Link(a, b) and a != b
+            over  a.topic == b.topic
+            by    standardise(a.length), sum { q.pixels where Link(b, q) }
+        gate linked by standardise(b.length)
+    """
+    grounding = ground(bound_model(text))
+    (group,) = grounding.groups("linked")
+    a, b = group.scope
+    expected = np.hstack([STANDARD_LENGTH[a], (DIRECTED @ PIXELS)[b]])
+    np.testing.assert_allclose(group.features.values, expected)
+    features = ground(bound_model(text)).gates.groups[1].features.values
+    np.testing.assert_allclose(features[:, -1:], STANDARD_LENGTH[b])
+
+
+def test_bag_of_gate_is_computed():
+    text = MODEL.replace("predict topic", "latent kind : bool\n    predict topic")
+    spec = parse(text + "template t(p: Page) over p.topic, p.kind gate t by smooth(p)")
+    require_valid(spec)
+    features = ground(bind(spec, Dataset(tables()))).gates.groups[1].features
+    expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
+    entries = features.entries(np.arange(features.n_rows))
+    found = np.zeros((N, features.n_features))
+    found[entries.row, entries.feature] = entries.value
+    np.testing.assert_allclose(found[:, -WORDS:], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_unary_factor_of_each_page_with_names():
+    grounding = ground(bound_model("template t(p: Page) over p.topic by smooth(p)"))
+    (group,) = grounding.groups("t")
+    expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
+    assert group.n_factors == (expected.sum(axis=1) > 0).sum()
+    rows = grounding.instances("t")
+    assert list(rows.columns) == ["p", "p.topic", "Word", "smooth(p)"]
+    values = {(p, w): v for p, w, v in zip(rows["p"], rows["Word"], rows["smooth(p)"], strict=True)}
+    assert values == {
+        (KEYS[i], f"w{j}"): pytest.approx(expected[i, j], rel=1e-6) for i, j in np.argwhere(expected > 0).tolist()
+    }
+
+
+def test_size_is_planned():
+    bound = bound_model("template t(p: Page) over p.topic by smooth(p)")
+    create_relation_tables(bound)
+    planned = plan_templates(bound)[1]
+    expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
+    assert (planned.bindings, planned.is_exact) == ((expected > 0).sum(), True)
+
+
+def test_too_many_entries_are_rejected():
+    with pytest.raises(BudgetError, match="'smooth' would have up to"):
+        ground(bound_model("template t(p: Page) over p.topic by smooth(p)"), budget=20)
+    with pytest.raises(BudgetError, match="pixels where"):
+        ground(
+            bound_model("template t(p: Page) over p.topic by sum { q.pixels where Link(p, m) and Link(q, m) }"),
+            budget=15,
+        )
+
+
+def test_infinite_number_is_rejected():
+    with pytest.raises(DataError, match="is not finite"):
+        ground(bound_model("template t(p: Page) over p.topic by standardise(exp(1000 + p.length))"))
+
+
+def test_cached_block_depends_on_relation_and_statistics(tmp_path):
+    text = """
+        feature rare(p: Page) = propagate 1 tfidf(p.words) along Linked
+        template t(p: Page) over p.topic by smooth(p)
+        template u(p: Page) over p.topic by rare(p)
+    """
+    first = ground(bound_model(text), cache=BlockCache(tmp_path))
+    cache = BlockCache(tmp_path)
+    again = ground(bound_model(text), cache=cache)
+    assert sorted(cache.hits) == ["prior", "t", "u"]
+    np.testing.assert_array_equal(feature_matrix(first, "u"), feature_matrix(again, "u"))
+    assert [*again.bound.statistics] == [*first.bound.statistics] == ["val.Page.tfidf($.words)"]
+    changed, cache = tables(), BlockCache(tmp_path)
+    changed["link"] = changed["link"].iloc[1:]
+    ground(bound_model(text, changed), cache=cache)
+    assert sorted(cache.misses) == ["t", "u"]
+    statistics = {name: values + 1 for name, values in first.bound.statistics.items()}
+    cache = BlockCache(tmp_path)
+    ground(bind(first.spec, Dataset(tables()), None, statistics), cache=cache)
+    assert "u" in cache.misses
+
+
+def test_predictions_use_statistics_of_training_data(tmp_path):
+    text = (
+        MODEL
+        + """
+        template words(p: Page) over p.topic by tfidf(p.words)
+        template length(p: Page) over p.topic by 1, standardise(p.length)
+    """
+    )
+    fit = parse_model(text).fit(Dataset(tables()), backend="pseudo")
+    fit.save(tmp_path / "run")
+    alone = tables([0])
+    alone["page_words"] = pd.concat(
+        [alone["page_words"], pd.DataFrame({"page": [KEYS[0]], "word": ["unseen"], "count": [2]})]
+    )
+    for used in (fit, load_fit(tmp_path / "run")):
+        grounding = used.ground(Dataset(alone))
+        (group,) = grounding.groups("words")
+        expected = np.append(COUNTS[0] * IDF, 2 * (np.log(1 + N) + 1))
+        columns = np.asarray(group.features.column)
+        np.testing.assert_allclose(group.features.values, expected[columns], rtol=1e-6)
+        np.testing.assert_allclose(grounding.groups("length")[0].features.values, [[1, STANDARD_LENGTH[0, 0]]])
+    expected = fit.predict(Dataset(alone)).table("topic")
+    predictor = Predictor(fit)
+    served = predictor.predict(alone)
+    for column in ("id", "topic", "p_a", "p_b", "p_c"):
+        assert list(served[column]) == list(expected[column])
+    assert [*predictor.report().reasons] == ["the model has values that are computed for all entities at once"]
+
+
+def test_other_vector_length_is_rejected():
+    fit = parse_model(MODEL + "template t(p: Page) over p.topic by standardise(p.pixels)").fit(
+        Dataset(tables()), backend="pseudo"
+    )
+    changed = tables()
+    changed["page"]["pixels"] = [[1.0, 2.0]] * N
+    with pytest.raises(DataError, match="2 components in these data but had 3 in training"):
+        fit.predict(Dataset(changed))
+
+
+def test_explanation_and_flips():
+    fit = parse_model(MODEL + "template t(p: Page) over p.topic by smooth(p)").fit(Dataset(tables()), backend="pseudo")
+    name = f"Page({KEYS[0]}).topic"
+    explained = fit.explain(Dataset(tables()), name)
+    features = {each.feature for contribution in explained.contributions for each in contribution.features}
+    assert features == {"1", "smooth(p)"}
+    search = fit.flips(Dataset(tables()), name)
+    assert not any("t " in change.subject for flip in search.single for change in flip.changes)

@@ -63,6 +63,9 @@ class PredictionFolder:
         digest = hashlib.sha256(json.dumps([self.identity, fold.name]).encode())
         digest.update(fold.test.tobytes())
         digest.update(fold.excluded.tobytes())
+        if fold.hidden.any():
+            digest.update(fold.hidden.tobytes())
+            digest.update(b"" if fold.validation is None else fold.validation.tobytes())
         return digest.hexdigest()
 
     def _test_blocks(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:

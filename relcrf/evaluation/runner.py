@@ -66,10 +66,10 @@ def predict_fold(
 def predict_fold_with_model(
     learned: LearnedModel, grounding: Grounding, fold: Fold, observe: Observer = ignore_progress
 ) -> tuple[FoldPrediction, InferenceResult]:
-    """Predict the test labels of a fold with a trained model; all other labels are evidence."""
+    """Predict the test labels of a fold with a trained model; the training labels of the fold are evidence."""
     started = time.process_time()
     system = learned.configure_backend()
-    grounding, vectors, problem = query_problem(learned, grounding, fold.test)
+    grounding, vectors, problem = query_problem(learned, grounding, fold.test | fold.hidden)
     problem = replace(problem, roles=np.where(fold.excluded, Role.ABSENT, problem.roles).astype(np.int8))
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, observe=observe)
     cpu_seconds = (0.0, time.process_time() - started)

@@ -49,6 +49,7 @@ from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.grounding.block_cache import BlockCache
+from relcrf.grounding.candidates import ground_candidates
 from relcrf.grounding.data_warnings import add_data_warnings
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.engines.choice import EngineFactory
@@ -56,6 +57,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan_templates
+from relcrf.grounding.variables import build_variable_blocks
 from relcrf.inference.result import Observer, ignore_progress
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
@@ -144,9 +146,12 @@ class Model:
 
         Raises:
             DataError: The tables have errors; all are reported.
+            BudgetError: A relation or the literals of `candidates` have more bindings than the budget.
+            UsageError: A declaration of `candidates` cannot be grounded (E391, E393).
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
+        ground_candidates(bound, build_variable_blocks(bound), budget)
         return add_data_warnings(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:

@@ -209,12 +209,18 @@ class HoldoutOptions:
             plan = parse_split(self.split or "random", self.folds, self.seed)
         if plan is None:
             return None
-        if self.holdout:
-            if parts := [option for option, folds in self._named_folds.items() if folds and option != "--holdout"]:
-                message = f"--holdout cannot be combined with {listing(parts)}"
-                raise UsageError(Diagnostic("E349", message, hint="use --test instead of --holdout"))
-            plan = replace(plan, holdout=tuple(self.holdout))
-        return plan.with_parts(self.train or (), self.valid or (), self.test or ())
+        parts = [option for option, folds in self._named_folds.items() if folds and option != "--holdout"]
+        if self.holdout and parts:
+            message = f"--holdout cannot be combined with {listing(parts)}"
+            raise UsageError(Diagnostic("E349", message, hint="use --test instead of --holdout"))
+        try:
+            plan = replace(plan, holdout=tuple(self.holdout)) if self.holdout else plan
+            return plan.with_parts(self.train or (), self.valid or (), self.test or ())
+        except UsageError as error:
+            if default is None or not default.has_parts or plan is not default:
+                raise
+            hint = "write --split again to replace the parts of dataset.toml or of the run folder"
+            raise UsageError(replace(error.diagnostics[0], hint=hint)) from None
 
     def require_plan(self, default: SplitPlan | None) -> SplitPlan:
         """Return the split as `plan` does, but raise an error if there is none.

@@ -293,7 +293,7 @@ def test_the_manifest_names_parts(web, run, ask, tmp_path):
         assert code == 0 and "holds out 45 variables" in err and "12 ignored" in out + err
         for words in (("--test", "valid"), ("--holdout", "test")):
             code, out, err = run(*command, *words)
-            assert (code, err.count("error[")) == (2, 1) and "E349" in err
+            assert (code, err.count("error[")) == (2, 1) and "E349" in err and "write --split again" in err
     finally:
         (web / "dataset.toml").unlink()
 

@@ -50,6 +50,7 @@ from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.grounding.block_cache import BlockCache
+from relcrf.grounding.candidates import ground_candidates
 from relcrf.grounding.data_warnings import add_data_warnings
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.engines.choice import EngineFactory
@@ -57,6 +58,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan_templates
+from relcrf.grounding.variables import build_variable_blocks
 from relcrf.inference.result import Observer, ignore_progress
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
@@ -145,9 +147,12 @@ class Model:
 
         Raises:
             DataError: The tables have errors; all are reported.
+            BudgetError: A relation or the literals of `candidates` have more bindings than the budget.
+            UsageError: A declaration of `candidates` cannot be grounded (E391, E393).
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
+        ground_candidates(bound, build_variable_blocks(bound), budget)
         return add_data_warnings(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
@@ -196,6 +201,7 @@ class Model:
         monitor: Monitor | None = None,
         progress: bool | None = None,
         calibrate: int = 0,
+        split: SplitPlan | str | None = None,
         **settings: Any,
     ) -> Fit:
         """Learn the weights from the labelled variables of the data; unlabelled variables are omitted.
@@ -203,10 +209,14 @@ class Model:
         Args:
             progress: Whether to show progress. Default: only in notebooks (see `relcrf.progress`).
             calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
+            split: The labels to hold out: a split with the fields `holdout`, `train`, `valid` or `test` (see
+                `relcrf.data.split_plan.SplitPlan`), or a text such as `hide=0.1`. Default: all labels are used.
             settings: Settings of the backend, such as `l2=0.5`.
         """
         with progress_monitor(progress) as display:
             protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
+            if split is not None:
+                protocol = protocol.with_split(parse_split(split) if isinstance(split, str) else split)
             request = TrainingRequest(self.spec, backend, settings, data, protocol)
             return Fit(request.run(monitor, display.report_grounding))
 
@@ -217,6 +227,9 @@ class Model:
         backend: str = "ess",
         *,
         holdout: Sequence[str] = (),
+        train: Sequence[str] = (),
+        valid: Sequence[str] = (),
+        test: Sequence[str] = (),
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
     ) -> Evaluation:
@@ -225,11 +238,13 @@ class Model:
         Args:
             split: See `relcrf.data.split_plan`. Default: the split of the dataset's manifest, or `random`.
             holdout: Names of the folds to hold out. Default: the folds that the split specifies, or all folds in turn.
+            train, valid, test: Names of the folds with training labels, with labels that are reserved for the choice
+                of settings, and with labels to score (see `relcrf.data.split_plan.SplitPlan`).
             settings: Settings of the backend.
         """
         grounding = self.ground(data, budget)
         plan = parse_split(split) if isinstance(split, str) else split or data.split or parse_split("random")
-        plan = replace(plan, holdout=tuple(holdout) or plan.holdout)
+        plan = replace(plan, holdout=tuple(holdout) or plan.holdout).with_parts(train, valid, test)
         return evaluate(grounding, [backend], plan, settings={backend: settings})
 
 
@@ -246,10 +261,11 @@ def fit(
 
     Args:
         executor: See `relcrf.training.Training.run`.
-        options: `hidden`, `observed` and `calibrate` (see `relcrf.training.Training`), and settings of the backend.
+        options: `hidden`, `observed`, `validation` and `calibrate` (see `relcrf.training.Training`), and settings of
+            the backend.
 
     Raises:
-        DataError: No variable has a label.
+        DataError: No variable has a label, or none is left for training or validation.
     """
     return Fit(Training.build(model.spec, grounding, backend, **options).run(monitor, executor))
 
@@ -261,16 +277,18 @@ def select(
     grid: Mapping[str, Sequence[Any]],
     *,
     hidden: np.ndarray | None = None,
+    validation: np.ndarray | None = None,
     **options: Any,
 ) -> SettingsSelection:
     """Select from a grid the settings with the best score on held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
         hidden: Variables whose labels must not be used, as in `fit`.
+        validation: Variables whose labels are held out and scored, as in `fit`. Default: see `options`.
         options: `holdout` or `held_out`, `seed` and `by` of `select_settings`, and settings that are not selected.
     """
     uses_candidates = backend_class(backend).uses_candidates
-    problem = training_problem(grounding, hidden, with_candidates=uses_candidates)
+    problem = training_problem(grounding, hidden, validation=validation, with_candidates=uses_candidates)
     return selection.select_settings(problem, backend, grid, **options)
 
 

@@ -23,11 +23,10 @@ from relcrf.backends.template_statistics import template_statistics
 from relcrf.data.binding import bind
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset
-from relcrf.data.split_plan import parse_split
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrate_temperature
 from relcrf.evaluation.selection import SettingsSelection
-from relcrf.evaluation.splits import partition_variables
+from relcrf.evaluation.splits import hold_out
 from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
@@ -76,11 +75,13 @@ class TrainingRequest:
             progress=progress,
             max_factors=self.max_factors,
         )
-        hidden = None
-        if protocol.split is not None:
-            plan = parse_split(protocol.split)
-            hidden = partition_variables(grounding, plan).holdout_mask(list(protocol.holdout or plan.holdout))
-        return Training(self.spec, self.backend, system, grounding, hidden, calibrate=protocol.calibrate)
+        hidden, validation = None, None
+        if (plan := protocol.split_plan) is not None:
+            held_out = hold_out(grounding, plan)
+            hidden, validation = held_out.hidden, held_out.validation
+        return Training(
+            self.spec, self.backend, system, grounding, hidden, calibrate=protocol.calibrate, validation=validation
+        )
 
     @contextmanager
     def executor(self) -> Iterator[AbstractExecutor | None]:
@@ -108,6 +109,8 @@ class Training:
         hidden: Mask of the variables whose labels must not be used, shape (n_variables,), bool.
         observed: Mask of the variables whose labels are evidence and not training targets, shape (n_variables,), bool.
         calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
+        validation: Mask of the variables whose labels are reserved for the choice of settings, shape (n_variables,),
+            bool; None if no labels are reserved.
     """
 
     spec: ModelSpec
@@ -117,6 +120,7 @@ class Training:
     hidden: np.ndarray | None = None
     observed: np.ndarray | None = None
     calibrate: int = 0
+    validation: np.ndarray | None = None
 
     @classmethod
     def build(
@@ -128,19 +132,27 @@ class Training:
         hidden: np.ndarray | None = None,
         observed: np.ndarray | None = None,
         calibrate: int = 0,
+        validation: np.ndarray | None = None,
         **settings: Any,
     ) -> Training:
         """Build a training run from the name of a backend and the settings that differ from the defaults."""
-        return cls(spec, backend, make_backend(backend, **settings), grounding, hidden, observed, calibrate)
+        system = make_backend(backend, **settings)
+        return cls(spec, backend, system, grounding, hidden, observed, calibrate, validation)
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of learning from the labels that are not hidden.
+        """The problem of learning from the labels that are neither hidden nor reserved for validation.
 
         Raises:
-            DataError: If no variable has a label.
+            DataError: If no variable has a label, or none is left for training or validation.
         """
-        return training_problem(self.grounding, self.hidden, self.observed, with_candidates=self.system.uses_candidates)
+        return training_problem(
+            self.grounding,
+            self.hidden,
+            self.observed,
+            validation=self.validation,
+            with_candidates=self.system.uses_candidates,
+        )
 
     @cached_property
     def identity(self) -> str:

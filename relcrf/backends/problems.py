@@ -19,6 +19,7 @@ def training_problem(
     hidden: np.ndarray | None = None,
     evidence: np.ndarray | None = None,
     *,
+    validation: np.ndarray | None = None,
     with_candidates: bool = False,
 ) -> Problem:
     """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
@@ -26,12 +27,18 @@ def training_problem(
     Args:
         hidden: Mask of the variables whose labels are ignored, shape (n_variables,), bool.
         evidence: Mask of the variables whose labels are evidence instead of targets, shape (n_variables,), bool.
+        validation: Mask of the variables whose labels are reserved for the choice of settings, shape (n_variables,),
+            bool; these labels are neither targets nor evidence.
         with_candidates: Whether to include the candidate spaces of the model.
 
     Raises:
-        DataError: If no variable is labelled.
+        DataError: If no variable is labelled (E225), or `validation` contains no labels (E226).
     """
     labelled = grounding.states >= 0
+    if validation is not None:
+        validation = labelled & validation
+        require_validation_labels(validation)
+        labelled = labelled & ~validation
     if hidden is not None:
         labelled = labelled & ~hidden
     if not labelled.any():
@@ -42,8 +49,25 @@ def training_problem(
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
-    graph = replace(grounding.graph, known_domains=variable_domains(grounding.blocks))
-    return Problem(graph, roles, grounding.states, candidates=candidates, lazy_gates=grounding.lazy_gates)
+    return Problem(
+        replace(grounding.graph, known_domains=variable_domains(grounding.blocks)),
+        roles,
+        grounding.states,
+        candidates=candidates,
+        lazy_gates=grounding.lazy_gates,
+        validation=validation,
+    )
+
+
+def require_validation_labels(validation: np.ndarray) -> None:
+    """Raise an error if a mask of validation labels, shape (n_variables,), is empty.
+
+    Raises:
+        DataError: If no label is in the validation part (E226).
+    """
+    if not validation.any():
+        message = "the validation part contains no labels"
+        raise DataError(Diagnostic("E226", message, hint="name a fold with labels as the validation part"))
 
 
 def query_problem(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from relcrf.backends.base import Problem
 from relcrf.backends.registry import backend_class
 from relcrf.columns.storage import read_rows
 from relcrf.data.bound_model import BoundModel
+from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_hash import hash_rows
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding.estimate import DEFAULT_BUDGET
@@ -37,7 +38,7 @@ class TrainingProtocol:
     """The held-out labels, resource limits and workers of a training run.
 
     Args:
-        split, holdout: Values of the options `--split` and `--holdout`; None and empty if training used all labels.
+        split, holdout, train, valid, test: Values of these options; None and empty if training used all labels.
         calibrate: Number of folds for temperature calibration; 0 disables it.
         workers, memory, budget: Values of these options of `relcrf train`.
         spark_master: URL of the Spark master, if training ran on Spark.
@@ -50,6 +51,25 @@ class TrainingProtocol:
     memory: str = ""
     budget: int = DEFAULT_BUDGET
     spark_master: str | None = None
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    @property
+    def split_plan(self) -> SplitPlan | None:
+        """The split with the folds to hold out; None if training used all labels.
+
+        Raises:
+            UsageError: The split is invalid (E349).
+        """
+        if self.split is None:
+            return None
+        plan = parse_split(self.split)
+        return replace(plan, holdout=self.holdout or plan.holdout, train=self.train, valid=self.valid, test=self.test)
+
+    def with_split(self, plan: SplitPlan) -> TrainingProtocol:
+        """Return the protocol with another split."""
+        return replace(self, split=plan.text, holdout=plan.holdout, train=plan.train, valid=plan.valid, test=plan.test)
 
 
 @dataclass(frozen=True)
@@ -153,4 +173,6 @@ def fingerprint(
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())
+    if problem.validation is not None:
+        digest.update(problem.validation.tobytes())
     return digest.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ from relcrf.evaluation.leakage import Leakage
 from relcrf.evaluation.pareto import ParetoPoint, make_systems, pareto_optimal
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate
 from relcrf.evaluation.runner import SystemResult
-from relcrf.evaluation.splits import make_folds
+from relcrf.evaluation.splits import Fold, PartSizes, labelled_in_grounding, make_folds
 from relcrf.learning.lbfgs import OptimiserState
 from relcrf.progress_reporting import ProgressMonitor
 from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
@@ -93,9 +93,7 @@ def _parse_backend_settings(
 def split_of_run(run: Path) -> SplitPlan | None:
     """Return the split used in the training of a run; None if no split was used or the run folder has no provenance."""
     provenance = run_folder.load_provenance(run)
-    if provenance is None or provenance.protocol.split is None:
-        return None
-    return replace(parse_split(provenance.protocol.split), holdout=provenance.protocol.holdout)
+    return None if provenance is None else provenance.protocol.split_plan
 
 
 def evaluate(
@@ -143,6 +141,7 @@ def evaluate(
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
         return
     tables.note_cache_use()
+    _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     _print_evaluation(evaluation)
     _print_leaks(evaluation.leakage)
     if evaluation.n_loaded:
@@ -194,6 +193,13 @@ def _evaluate_model(
                     raise error from None
                 print_error_line(f"interrupted; {hint}")
             raise
+
+
+def _note_part_sizes(plan: SplitPlan, folds: Sequence[Fold], part_sizes: Sequence[PartSizes]) -> None:
+    """Print the number of labels of each part if the split names parts, or a single value of a column to hold out."""
+    if plan.has_parts or (plan.kind == "column" and len(plan.holdout) == 1):
+        for fold, sizes in zip(folds, part_sizes, strict=True):
+            print_note(str(sizes) if len(folds) == 1 else f"fold {fold.name}: {sizes}")
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:
@@ -361,6 +367,7 @@ def compare(
         return
     print_warnings(loaded.warnings)
     tables.note_cache_use()
+    _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     for attribute in evaluation.predictions.attributes:
         _print_comparison(evaluation, attribute)
     _print_leaks(evaluation.leakage)
@@ -516,6 +523,8 @@ def pareto(
     else:
         print_warnings(loaded.warnings)
         tables.note_cache_use()
+        labelled = labelled_in_grounding(grounding)
+        _note_part_sizes(plan, folds, [fold.part_sizes(labelled) for fold in folds])
         _print_sweep(points)
         if plot is not None:
             print_line(f"wrote the plot to {plot}")

@@ -62,7 +62,7 @@ class LearningOptions:
             "--select",
             metavar="NAME=VALUES",
             rich_help_panel=LEARNING,
-            help="Values of a setting, to be selected by held-out labels, e.g. l2=0.1,1,10; repeatable.",
+            help="Values to compare on held-out labels, e.g. l2=0.1,1,10; repeatable.",
         ),
     ] = None
     select_by: Annotated[
@@ -90,7 +90,7 @@ class RunFolderOptions:
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")] = False
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit with code 4 if learning fails to converge."),
+        typer.Option("--strict", help="Exit with code 4 without convergence."),
     ] = False
     export: Annotated[
         Path | None,
@@ -179,7 +179,7 @@ def train(
         print_json({"run": folder.out, **results, **chosen_by})
         return
     print_warnings([*loaded.warnings, *unseen_template_warnings(learned)])
-    holdout.note_default_split(training.hidden)
+    holdout.note_held_out_labels(training.grounding)
     tables.note_cache_use()
     for text in training.grounding.bound.notes:
         print_note(text)
@@ -194,15 +194,14 @@ def _build_protocol(
 ) -> TrainingProtocol:
     """Return the training protocol: the split, and the resources specified on the command line."""
     plan = holdout.holdout_plan(tables.dataset.split)
-    return TrainingProtocol(
-        split=None if plan is None else plan.text,
-        holdout=() if plan is None else plan.holdout,
+    protocol = TrainingProtocol(
         calibrate=learning.calibrate,
         workers=worker_options.workers,
         memory=tables.memory,
         budget=tables.budget,
         spark_master=worker_options.spark_master,
     )
+    return protocol if plan is None else protocol.with_split(plan)
 
 
 @contextmanager
@@ -232,6 +231,7 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -
         print_note(f"{_convergence_message(learned)}; raise the limit with {setting}")
     if selected is not None:
         units = "whole components" if selected.whole_components else "random labels"
+        units = "validation labels" if selected.validation else units
         title = f"settings scored on {selected.n:,} held-out variables ({units})"
         tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
         print_table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
@@ -324,7 +324,7 @@ def predict(
         if interrupted:
             exit_interrupted()
         return
-    holdout.note_default_split(hidden)
+    holdout.note_held_out_labels(grounding)
     tables.note_cache_use()
     for template, count in prediction.unseen_keys.items():
         print_note(f"{count:,} keys of template '{template}' did not occur in training; they have no learned weights")

@@ -25,7 +25,7 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.splits import partition_variables
+from relcrf.evaluation.splits import HeldOutLabels, hold_out, labelled_in_grounding
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
@@ -154,12 +154,26 @@ class HoldoutOptions:
             metavar="SPLIT",
             rich_help_panel=HOLDOUT,
             help="random, component, snowball, COLUMN, by=COLUMN, time=COLUMN, folds=INT or hide=FRACTION. "
-            "Default: split of dataset.toml.",
+            "Default: as in dataset.toml.",
         ),
     ] = None
     holdout: Annotated[
         list[str] | None,
         typer.Option("--holdout", metavar="FOLD", rich_help_panel=HOLDOUT, help="Fold to hold out; repeatable."),
+    ] = None
+    train: Annotated[
+        list[str] | None,
+        typer.Option("--train", metavar="FOLD", rich_help_panel=HOLDOUT, help="Fold to train on; repeatable."),
+    ] = None
+    valid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--valid", metavar="FOLD", rich_help_panel=HOLDOUT, help="Fold to select settings on; repeatable."
+        ),
+    ] = None
+    test: Annotated[
+        list[str] | None,
+        typer.Option("--test", metavar="FOLD", rich_help_panel=HOLDOUT, help="Fold to score; repeatable."),
     ] = None
     folds: Annotated[
         int | None,
@@ -179,7 +193,7 @@ class HoldoutOptions:
     ] = 0
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split of the command line, or the default if there is none; add the folds of --holdout.
+        """Return the split of the command line, or the default if there is none, with the folds of the command line.
 
         Raises:
             UsageError: The options are not a valid split, or contradict each other (E349).
@@ -193,7 +207,20 @@ class HoldoutOptions:
             plan = default
         else:
             plan = parse_split(self.split or "random", self.folds, self.seed)
-        return replace(plan, holdout=tuple(self.holdout)) if plan is not None and self.holdout else plan
+        if plan is None:
+            return None
+        parts = [option for option, folds in self._named_folds.items() if folds and option != "--holdout"]
+        if self.holdout and parts:
+            message = f"--holdout cannot be combined with {listing(parts)}"
+            raise UsageError(Diagnostic("E349", message, hint="use --test instead of --holdout"))
+        try:
+            plan = replace(plan, holdout=tuple(self.holdout)) if self.holdout else plan
+            return plan.with_parts(self.train or (), self.valid or (), self.test or ())
+        except UsageError as error:
+            if default is None or not default.has_parts or plan is not default:
+                raise
+            hint = "write --split again to replace the parts of dataset.toml or of the run folder"
+            raise UsageError(replace(error.diagnostics[0], hint=hint)) from None
 
     def require_plan(self, default: SplitPlan | None) -> SplitPlan:
         """Return the split as `plan` does, but raise an error if there is none.
@@ -214,22 +241,41 @@ class HoldoutOptions:
             UsageError: Only one of the split and the folds to hold out is specified (E341).
         """
         plan = self.plan(default)
-        if plan is not None and plan.holdout:
+        if plan is not None and (plan.holdout or plan.has_parts):
             return plan
-        if self.holdout or (plan is not None and plan != default):
+        named = [option for option, folds in self._named_folds.items() if folds]
+        if named or (plan is not None and plan != default):
             hint = "use --split COLUMN --holdout VALUE, --split folds=10 --holdout 1, or --split hide=0.1"
-            raise UsageError(Diagnostic("E341", "--split and --holdout must be used together", hint=hint))
+            message = f"--split and {listing(named or ['--holdout'])} must be used together"
+            raise UsageError(Diagnostic("E341", message, hint=hint))
         return None
 
-    def hidden(self, grounding: Grounding) -> np.ndarray | None:
-        """Return a mask of the variables with held-out labels, shape (n_variables,); None if nothing is held out."""
-        plan = self.holdout_plan(grounding.bound.dataset.split)
-        return None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
+    @property
+    def _named_folds(self) -> dict[str, list[str] | None]:
+        return {"--holdout": self.holdout, "--train": self.train, "--valid": self.valid, "--test": self.test}
 
-    def note_default_split(self, hidden: np.ndarray | None) -> None:
-        """If the command line specifies no split, print how many variables the split of the manifest holds out."""
-        if hidden is not None and self.split is None and self.folds is None and self.hide is None:
-            print_note(f"the split of dataset.toml holds out {int(hidden.sum()):,} variables")
+    def held_out(self, grounding: Grounding) -> HeldOutLabels | None:
+        """Return the held-out labels; None if nothing is held out."""
+        plan = self.holdout_plan(grounding.bound.dataset.split)
+        return None if plan is None else hold_out(grounding, plan)
+
+    def hidden(self, grounding: Grounding) -> np.ndarray | None:
+        """Return a mask of the variables whose labels are hidden, shape (n_variables,); None if nothing is held out."""
+        held_out = self.held_out(grounding)
+        return None if held_out is None else held_out.hidden
+
+    def note_held_out_labels(self, grounding: Grounding) -> None:
+        """Print the numbers of labels of named parts, and how many variables the split of the manifest holds out."""
+        default = grounding.bound.dataset.split
+        plan = self.holdout_plan(default)
+        if plan is None:
+            return
+        held_out = hold_out(grounding, plan)
+        if self.split is None and self.folds is None and self.hide is None:
+            print_note(f"the split of dataset.toml holds out {int(held_out.hidden.sum()):,} variables")
+        if plan.has_parts:
+            labelled = labelled_in_grounding(grounding)
+            print_note(str(held_out.fold("", labelled).part_sizes(labelled)))
 
 
 @dataclass(frozen=True, kw_only=True)

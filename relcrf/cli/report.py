@@ -15,7 +15,7 @@ from relcrf.cli.output import format_size, print_json, print_line, print_note, s
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.splits import partition_variables
+from relcrf.evaluation.splits import hold_out
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.report import page
 from relcrf.report.holdout import evaluate_holdout
@@ -54,6 +54,9 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
         dependent = (
             self.split,
             self.holdout,
+            self.train,
+            self.valid,
+            self.test,
             self.folds,
             self.hide,
             self.learning_curve,
@@ -93,12 +96,13 @@ def report(
             dataset = Dataset(options.data, memory=options.memory)
             grounding = fit.ground(dataset, options.budget, display.report_grounding, cache=cache)
             plan = options.holdout_plan(split_of_run(run) or dataset.split)
-            hidden = None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
+            held_out = None if plan is None else hold_out(grounding, plan)
             display.start_phase("evaluating held-out labels")
             evaluation = evaluate_holdout(
                 fit,
                 grounding,
-                hidden,
+                None if held_out is None else held_out.hidden,
+                scored=None if held_out is None else held_out.test,
                 options=_option_words(dataset, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
@@ -121,5 +125,5 @@ def _option_words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
     """Return the command line options for the data and the holdout, without database passwords."""
     words = ["--data", dataset.location]
     if plan is not None and plan != dataset.split:
-        words += ["--split", plan.text, *(word for value in plan.holdout for word in ("--holdout", value))]
+        words += plan.options
     return tuple(words)

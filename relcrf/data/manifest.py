@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relcrf.data.split_plan import SplitPlan, split_problem
+from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
 from relcrf.data.toml_locations import TomlLocations
 from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span, listing, suggestion
 from relcrf.model.spec import fold_name
@@ -36,7 +36,7 @@ _TABLE_KEYS = {
     "columns": dict,
     "open": bool,
 }
-_SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, "holdout": list}
+_SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
 _TYPE_NAMES = {
     str: "a string",
     dict: "a table of strings",
@@ -280,14 +280,15 @@ class _ManifestReader:
         if unsupported is not None and unsupported in split:
             self._add_problem(f"'{unsupported}' cannot be combined with '{kind}'", "remove it", "split", unsupported)
             return None
+        for name in ("holdout", *PART_NAMES):
+            if not all(isinstance(value, str) for value in split.get(name, [])):
+                message = f"'{name}' must be a list of strings, not {_format_value(split[name])}"
+                self._add_problem(message, f'write {name} = ["test"]', "split", name)
+                return None
+        parts: dict[str, list[str]] = {name: split[name] for name in PART_NAMES if name in split}
         holdout = split.get("holdout", [])
-        if not all(isinstance(value, str) for value in holdout):
-            self._add_problem(
-                f"'holdout' must be a list of strings, not {_format_value(holdout)}",
-                'write holdout = ["test"]',
-                "split",
-                "holdout",
-            )
+        if contradiction := part_problem(kind, holdout, parts):
+            self._add_problem(*contradiction, "split", next(reversed(parts)))
             return None
         problem = None if kind == "column" else split_problem(kind, split[kind])
         if problem:
@@ -300,7 +301,7 @@ class _ManifestReader:
             fraction=float(split.get("hide", 0.0)),
             seed=split.get("seed", 0),
             holdout=tuple(holdout),
-        )
+        ).with_parts(**parts)
 
 
 def _resolve_links(path: Path) -> Path:

@@ -11,13 +11,18 @@
     hide=0.1,of=Friends         10 % of the labels of each state of Friends; `of=*`: of every attribute and relation
 
 You may add `folds=`, `seed=` and `repeats=`, for example `random,folds=10,seed=7`; a column name must come last.
+
+The folds to hold out are not part of the text. Either each fold is held out in turn (all folds, or those in `holdout`),
+or the folds are assigned to three parts: `train`, `valid` and `test`. Labels outside the named parts are ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 
-from relcrf.errors import Diagnostic, UsageError, suggestion
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 
 HIDDEN_FOLD = "hidden"
 """Name of the fold that `hide` holds out."""
@@ -30,6 +35,9 @@ ALL_ATTRIBUTES = "*"
 
 DEFAULT_FOLDS = 5
 """Default number of folds."""
+
+PART_NAMES = ("train", "valid", "test")
+"""Names of the parts to which folds can be assigned."""
 
 _COLUMNS = ("column", "by", "time")
 _OPTIONS = ("folds", "seed", "repeats", "of")
@@ -48,7 +56,14 @@ class SplitPlan:
         attribute: For `hide`, the attribute or relation to hide, or `ALL_ATTRIBUTES`; None selects variables by hash.
         seed: Seed of the hashes or of the random generator.
         repeats: Number of partitions, drawn with consecutive seeds.
-        holdout: Names of the folds to hold out; if empty, each fold is held out in turn.
+        holdout: Names of the folds to hold out one at a time; if empty, each fold is held out in turn.
+        train: Names of the folds with the training labels. Default: all folds that are in neither `valid` nor `test`.
+        valid: Names of the folds whose labels are reserved for the choice of settings.
+        test: Names of the folds whose labels are scored together. If `train`, `valid` or `test` is given, labels in
+            none of the three parts are ignored, and `holdout` must be empty.
+
+    Raises:
+        UsageError: The parts contradict each other or the kind of the split (E349).
     """
 
     kind: str
@@ -59,10 +74,43 @@ class SplitPlan:
     seed: int = 0
     repeats: int = 1
     holdout: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind == "hide" and not self.holdout:
             object.__setattr__(self, "holdout", (HIDDEN_FOLD,))
+        if problem := part_problem(self.kind, self.holdout, {name: getattr(self, name) for name in PART_NAMES}):
+            message, hint = problem
+            raise UsageError(Diagnostic("E349", message, hint=hint))
+
+    @property
+    def has_parts(self) -> bool:
+        """True if folds are assigned to the parts `train`, `valid` and `test`."""
+        return bool(self.train or self.valid or self.test)
+
+    def with_parts(self, train: Sequence[str] = (), valid: Sequence[str] = (), test: Sequence[str] = ()) -> SplitPlan:
+        """Return the plan with the folds of the parts that are not empty; the folds in `holdout` become the test part.
+
+        Raises:
+            UsageError: The parts contradict each other or the kind of the split (E349).
+        """
+        if not (len(train) or len(valid) or len(test)):
+            return self
+        return replace(
+            self,
+            holdout=(),
+            train=tuple(train) or self.train,
+            valid=tuple(valid) or self.valid,
+            test=tuple(test) or self.test or self.holdout,
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The command-line options of this plan, e.g. `--split`, `site`, `--test`, `a`."""
+        pairs = [(f"--{name}", value) for name in ("holdout", *PART_NAMES) for value in getattr(self, name)]
+        return ("--split", self.text, *(word for pair in pairs for word in pair))
 
     @property
     def is_deterministic(self) -> bool:
@@ -71,7 +119,7 @@ class SplitPlan:
 
     @property
     def text(self) -> str:
-        """A text that `parse_split` converts to this plan; it does not include `holdout`."""
+        """A text that `parse_split` converts to this plan; it does not include `holdout` and the parts."""
         options = [] if self.folds is None else [f"folds={self.folds}"]
         if not self.is_deterministic:
             options.append(f"seed={self.seed}")
@@ -200,4 +248,25 @@ def split_problem(kind: str, value: float) -> str | None:
         return f"a split has 2 to 10,000 folds, not {value}"
     if kind == "hide" and not 0 < value < 1:
         return f"the fraction to hide must lie between 0 and 1, not {value}"
+    return None
+
+
+def part_problem(kind: str, holdout: Sequence[str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """Return an error message and a hint for contradictory parts of a split; None if the parts are valid.
+
+    Args:
+        parts: The names of the folds of each part, by the name of the part.
+    """
+    named = [name for name, folds in parts.items() if folds]
+    if not named:
+        return None
+    if kind in ("hide", "time"):
+        hint = "split by a column, or by folds=10"
+        return f"{listing(map(repr, named))} cannot be combined with a split of the kind '{kind}'", hint
+    if holdout:
+        return f"'holdout' cannot be combined with {listing(map(repr, named))}", "use 'test' instead of 'holdout'"
+    for one, other in combinations(named, 2):
+        for fold in parts[one]:
+            if fold in parts[other]:
+                return f"the fold '{fold}' is in both '{one}' and '{other}'", "assign each fold to one part"
     return None

@@ -7,6 +7,7 @@ change, unless some weights are fixed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction
-from relcrf.evaluation.splits import random_folds
+from relcrf.evaluation.splits import Fold, random_folds, validation_fold
 
 SCALES = np.geomspace(0.25, 2.0, 13)
 """Candidate scales, including 1, in steps of 19 %; smaller steps would have no practical effect."""
@@ -25,9 +26,9 @@ def calibrate_temperature(
 ) -> FitResult:
     """Multiply the learned weights by the scale that maximises the likelihood of held-out labels.
 
-    Each fold is held out in turn: the backend is trained on the other folds, and each candidate scale is scored by the
-    marginal probabilities of the held-out labels. This takes `folds` additional training runs. Fixed weights are not
-    changed.
+    Each candidate scale is scored by the marginal probabilities of the held-out labels. If the problem has validation
+    labels, these are the held-out labels. Otherwise, each fold of the training labels is held out in turn, and the
+    backend is trained on the other folds; this takes `folds` additional training runs. Fixed weights are not changed.
 
     Raises:
         UsageError: Fewer than 2 folds (E317).
@@ -38,9 +39,7 @@ def calibrate_temperature(
             Diagnostic("E317", f"calibration needs at least 2 folds, not {folds}", hint="use 2 folds or more")
         )
     log_likelihood = np.zeros(len(SCALES))
-    for fold in random_folds(problem, folds, seed):
-        fit = system.fit(fold.learning_problem(problem), Monitor())
-        query = fold.query_problem(problem).with_candidates(fit.chosen_candidates)
+    for fold, fit, query in _iter_held_out_fits(problem, system, learned, folds, seed):
         for k, scale in enumerate(SCALES):
             inferred = fit.configure(system).infer(query, _scale_weights(query, fit.vectors, scale))
             log_likelihood[k] += (
@@ -53,6 +52,19 @@ def calibrate_temperature(
         summary={**learned.summary, "calibration": scale},
         moments=None,  # the moments belong to the unscaled weights
     )
+
+
+def _iter_held_out_fits(
+    problem: Problem, system: AbstractBackend, learned: FitResult, folds: int, seed: int
+) -> Iterator[tuple[Fold, FitResult, Problem]]:
+    """Yield each fold of held-out labels, a model that was trained without these labels, and the inference problem."""
+    if problem.validation is not None:
+        labelled, fold = validation_fold(problem)
+        yield fold, learned, fold.query_problem(labelled).with_candidates(learned.chosen_candidates)
+        return
+    for fold in random_folds(problem, folds, seed):
+        fit = system.fit(fold.learning_problem(problem), Monitor())
+        yield fold, fit, fold.query_problem(problem).with_candidates(fit.chosen_candidates)
 
 
 def _scale_weights(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from relcrf.evaluation.runner import (
     run_in_processes,
     run_systems,
 )
-from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
+from relcrf.evaluation.splits import Fold, PartSizes, labelled_in_grounding, make_folds
 from relcrf.grounding.grounding import Grounding
 
 DEFAULT_SUBGRAPHS = 20
@@ -37,13 +37,15 @@ class Evaluation:
     """The evaluation of several systems (backends, or the baseline `MAJORITY`) on the same folds.
 
     Args:
-        split: The text of the split plan.
+        plan: The split plan of the folds.
+        part_sizes: The numbers of labels of each fold's parts.
         results: The result of each system except `MAJORITY`, by the name of the system.
         predictions: The predictions of `MAJORITY` and of the systems that did not fail.
     """
 
-    split: str
+    plan: SplitPlan
     folds: tuple[Fold, ...]
+    part_sizes: tuple[PartSizes, ...]
     results: Mapping[str, SystemResult]
     predictions: Predictions
     leakage: Leakage
@@ -67,7 +69,13 @@ class Evaluation:
         if all(fold.train_mask(labelled).any() for fold in folds):
             by_system = {MAJORITY: tuple(predict_frequencies(grounding, fold) for fold in folds), **by_system}
         predictions = Predictions.from_folds(grounding, folds, by_system, groups)
-        return cls(str(plan), folds, results, predictions, measure_leakage(grounding, folds))
+        sizes = tuple(fold.part_sizes(labelled) for fold in folds)
+        return cls(plan, folds, sizes, results, predictions, measure_leakage(grounding, folds))
+
+    @property
+    def split(self) -> str:
+        """The split plan, as a string."""
+        return str(self.plan)
 
     @property
     def n_loaded(self) -> int:
@@ -82,7 +90,10 @@ class Evaluation:
         }
         return {
             "split": self.split,
-            "fold_sizes": [{"name": fold.name, "held_out": fold.n_test} for fold in self.folds],
+            "fold_sizes": [
+                {"name": fold.name, "held_out": fold.n_test, **asdict(sizes)}
+                for fold, sizes in zip(self.folds, self.part_sizes, strict=True)
+            ],
             "attributes": predictions.as_dict(),
             "seconds": seconds,
             "converged": {name: predictions.converged(name) for name in predictions.systems},

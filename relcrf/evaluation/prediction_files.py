@@ -19,6 +19,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
 from relcrf.evaluation.splits import Fold
+from relcrf.files import remove_folder
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import render
@@ -63,6 +64,9 @@ class PredictionFolder:
         digest = hashlib.sha256(json.dumps([self.identity, fold.name]).encode())
         digest.update(fold.test.tobytes())
         digest.update(fold.excluded.tobytes())
+        if fold.hidden.any():
+            digest.update(fold.hidden.tobytes())
+            digest.update(b"" if fold.validation is None else fold.validation.tobytes())
         return digest.hexdigest()
 
     def _test_blocks(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
@@ -89,6 +93,14 @@ class PredictionFolder:
         }
         (partial / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
         os.replace(partial, path)
+
+    def remove(self, number: int) -> None:
+        """Remove the predictions of a fold, and the folders of the backend and of the evaluation if they are empty."""
+        remove_folder(self._path(number))
+        for folder in (self.folder, self.folder.parent):
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
 
     def load(self, number: int, fold: Fold) -> FoldPrediction | None:
         """Read the predictions of a fold; return None if the fold does not exist yet.

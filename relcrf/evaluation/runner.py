@@ -66,10 +66,10 @@ def predict_fold(
 def predict_fold_with_model(
     learned: LearnedModel, grounding: Grounding, fold: Fold, observe: Observer = ignore_progress
 ) -> tuple[FoldPrediction, InferenceResult]:
-    """Predict the test labels of a fold with a trained model; all other labels are evidence."""
+    """Predict the test labels of a fold with a trained model; the training labels of the fold are evidence."""
     started = time.process_time()
     system = learned.configure_backend()
-    grounding, vectors, problem = query_problem(learned, grounding, fold.test)
+    grounding, vectors, problem = query_problem(learned, grounding, fold.test | fold.hidden)
     problem = replace(problem, roles=np.where(fold.excluded, Role.ABSENT, problem.roles).astype(np.int8))
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, observe=observe)
     cpu_seconds = (0.0, time.process_time() - started)
@@ -128,26 +128,44 @@ def run_systems(
     """Train and predict with each system on every fold in this process.
 
     Args:
-        folder: The folder of the prediction files; existing folds are loaded and not recomputed.
+        folder: The folder of the prediction files; existing folds are loaded and not recomputed. All existing folds are
+            read before the first system is trained. If a system raises an error, the new folds are removed, because
+            the next evaluation will have another model, other settings or other data.
 
     Raises:
         UsageError, DataError: A system rejects the model or the data; the folder contains other predictions (E353).
     """
+    problems = {
+        name: training_problem(grounding, with_candidates=system.uses_candidates) for name, system in systems.items()
+    }
+    files: dict[str, PredictionFolder] = {}
+    if folder is not None:
+        files = {
+            name: PredictionFolder.from_problem(folder / name, grounding, problems[name], system)
+            for name, system in systems.items()
+        }
+    loaded = {
+        name: [files[name].load(number, fold) if files else None for number, fold in enumerate(folds)]
+        for name in systems
+    }
     results = {}
+    new_folds: list[tuple[PredictionFolder, int]] = []
     for name, system in systems.items():
-        problem = training_problem(grounding, with_candidates=system.uses_candidates)
-        files = None if folder is None else PredictionFolder.from_problem(folder / name, grounding, problem, system)
-        predictions, n_loaded = [], 0
-        for number, fold in enumerate(folds):
-            predicted = files.load(number, fold) if files else None
+        predictions = []
+        for number, (fold, predicted) in enumerate(zip(folds, loaded[name], strict=True)):
             if predicted is None:
                 monitor = progress(f"{name}: {fold.name} held out")
-                predicted, _ = predict_fold(problem, fold, system, monitor, grounding.bound.dataset.store)
+                try:
+                    predicted, _ = predict_fold(problems[name], fold, system, monitor, grounding.bound.dataset.store)
+                except RelcrfError:
+                    for files_of_system, new_number in new_folds:
+                        files_of_system.remove(new_number)
+                    raise
                 if files:
-                    files.save(number, fold, predicted)
-            else:
-                n_loaded += 1
+                    files[name].save(number, fold, predicted)
+                    new_folds.append((files[name], number))
             predictions.append(predicted)
+        n_loaded = sum(one is not None for one in loaded[name])
         results[name] = SystemResult(tuple(predictions), n_loaded=n_loaded)
     return results
 

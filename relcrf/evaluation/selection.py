@@ -13,7 +13,7 @@ from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.runner import predict_fold
-from relcrf.evaluation.splits import holdout_fold, random_fold
+from relcrf.evaluation.splits import holdout_fold, random_fold, validation_fold
 from relcrf.learning.lbfgs import AnyState, OptimiserState
 
 SELECTION_MEASURES = ("log_likelihood", "accuracy")
@@ -31,12 +31,14 @@ class SettingsSelection:
             most probable state is the label; `seconds` are CPU seconds.
         n: The number of held-out variables.
         whole_components: Whether whole components are held out.
+        validation: Whether the held-out labels are the validation labels of the problem.
     """
 
     settings: dict[str, Any]
     rows: tuple[dict[str, Any], ...]
     n: int
     whole_components: bool
+    validation: bool = False
 
 
 def select_settings(
@@ -55,7 +57,8 @@ def select_settings(
     A training stage that does not depend on the varied settings runs once.
 
     Args:
-        problem: The training problem.
+        problem: The training problem. If it has validation labels, exactly these labels are held out and scored, one
+            variable at a time; `holdout` and `seed` have no effect.
         grid: The values to try, for each varied setting.
         holdout: The fraction of the components or variables to hold out, between 0 and 1; see `random_fold`.
         held_out: Mask of variables, shape (n_variables,); their labels are held out instead of a random sample. Use it
@@ -80,7 +83,11 @@ def select_settings(
             )
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     systems = [make_backend(backend, **{**settings, **choice}) for choice in choices]
-    fold = random_fold(problem, holdout, seed) if held_out is None else holdout_fold(problem, held_out)
+    has_validation = held_out is None and problem.validation is not None
+    if has_validation:
+        problem, fold = validation_fold(problem)
+    else:
+        fold = random_fold(problem, holdout, seed) if held_out is None else holdout_fold(problem, held_out)
     rows: list[dict[str, Any]] = []
     finished: dict[tuple[Any, ...], OptimiserState] = {}
     for system in systems:
@@ -97,7 +104,8 @@ def select_settings(
         varied = {name: getattr(system, name) for name in grid}
         rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
     best = max(rows, key=lambda row: float(row[by]))
-    return SettingsSelection({name: best[name] for name in grid}, tuple(rows), fold.n_test, fold.whole_components)
+    settings_of_best = {name: best[name] for name in grid}
+    return SettingsSelection(settings_of_best, tuple(rows), fold.n_test, fold.whole_components, has_validation)
 
 
 class StageCache(Monitor):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
 
 from relcrf.backends.base import Problem
+from relcrf.backends.problems import require_validation_labels
 from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
@@ -30,6 +32,23 @@ Independent rows are below the limit; a large graph with additional singleton co
 """
 
 
+VALIDATION_FOLD = "validation"
+"""Name of the fold that holds out the validation labels."""
+
+
+@dataclass(frozen=True)
+class PartSizes:
+    """The numbers of training, validation, ignored and test labels."""
+
+    train: int
+    validation: int
+    ignored: int
+    test: int
+
+    def __str__(self) -> str:
+        return f"labels: {self.train:,} training, {self.validation:,} validation, {self.ignored:,} ignored, {self.test:,} test"
+
+
 @dataclass(frozen=True, eq=False)
 class Fold:
     """Labels that are held out together.
@@ -38,18 +57,25 @@ class Fold:
         test: Mask of the labelled variables to predict, shape (n_variables,).
         excluded: Mask of the variables that are absent from training and prediction, e.g. those of a later period,
             shape (n_variables,).
+        hidden: Mask of the variables whose labels are neither training labels nor evidence nor scored, shape
+            (n_variables,). In contrast to excluded variables, they are unlabelled variables of the graph.
+        validation: Mask of the hidden labels that are reserved for the choice of settings, shape (n_variables,); None
+            if no labels are reserved.
         whole_components: Whether the test labels are all labels of some connected components.
     """
 
     name: str
     test: np.ndarray
     excluded: np.ndarray
+    hidden: np.ndarray
+    validation: np.ndarray | None = None
     whole_components: bool = False
 
     @classmethod
-    def from_test(cls, name: str, test: np.ndarray, *, whole: bool = False) -> Fold:
-        """Return a fold that excludes no variables."""
-        return cls(name, test, np.zeros_like(test), whole)
+    def from_test(cls, name: str, test: np.ndarray, *, hidden: np.ndarray | None = None, whole: bool = False) -> Fold:
+        """Return a fold that excludes no variables and, by default, hides no further labels."""
+        none = np.zeros_like(test)
+        return cls(name, test, none, none if hidden is None else hidden, whole_components=whole)
 
     @property
     def n_test(self) -> int:
@@ -58,14 +84,23 @@ class Fold:
 
     def train_mask(self, labelled: np.ndarray) -> np.ndarray:
         """Return the mask of the training labels, shape (n_variables,)."""
-        return np.asarray(labelled & ~self.test & ~self.excluded)
+        return np.asarray(labelled & ~self.test & ~self.excluded & ~self.hidden)
+
+    def part_sizes(self, labelled: np.ndarray) -> PartSizes:
+        """Count the labels of each part; labels of excluded variables count as ignored."""
+        n_train, n_test = int(self.train_mask(labelled).sum()), self.n_test
+        n_validation = 0 if self.validation is None else int(self.validation.sum())
+        return PartSizes(n_train, n_validation, int(labelled.sum()) - n_train - n_validation - n_test, n_test)
 
     def learning_problem(self, problem: Problem) -> Problem:
-        """Return the training problem without the test variables and the excluded variables."""
-        return replace(problem, roles=_mark_absent(problem.roles, self.test | self.excluded))
+        """Return the training problem without the test variables, the excluded variables and the hidden labels."""
+        roles = _mark_absent(problem.roles, self.test | self.excluded | self.hidden)
+        return replace(
+            problem, roles=roles, validation=problem.validation if self.validation is None else self.validation
+        )
 
     def query_problem(self, problem: Problem) -> Problem:
-        """Return the problem in which the variables with test labels are queried and all other labels are evidence.
+        """Return the problem in which the variables with test labels are queried and the training labels are evidence.
 
         Args:
             problem: The training problem. Unless whole components are held out, unlabelled variables are also queried,
@@ -73,7 +108,7 @@ class Fold:
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
-        query = replace(problem, roles=roles)
+        query = replace(problem, roles=_mark_absent(roles, self.hidden), validation=None)
         if not self.whole_components:
             query = replace(query.with_unlabelled(), queries=~latent)
         return replace(query, roles=_mark_absent(query.roles, self.excluded))
@@ -127,6 +162,17 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
     return Fold.from_test(HIDDEN_FOLD, test, whole=not (cut or problem.candidates))
 
 
+def validation_fold(problem: Problem) -> tuple[Problem, Fold]:
+    """Return the problem with the validation labels as targets, and the fold that holds out exactly these labels.
+
+    Args:
+        problem: A training problem with validation labels.
+    """
+    assert problem.validation is not None
+    roles = np.where(problem.validation, Role.FREE, problem.roles).astype(np.int8)
+    return replace(problem, roles=roles, validation=None), Fold.from_test(VALIDATION_FOLD, problem.validation)
+
+
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     """Return the units to hold out, the unit of each variable, and True if units are components, not variables.
 
@@ -145,6 +191,33 @@ def _require_labels(enough: bool, n: int) -> None:
     if not enough:
         message = f"too few labels to hold some out: {n}"
         raise DataError(Diagnostic("E226", message, hint="label more entities, or give the settings explicitly"))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutLabels:
+    """The labels that a split plan holds out, as masks of variables, each of shape (n_variables,).
+
+    Args:
+        hidden: Mask of the variables whose labels are neither training labels nor evidence; it includes `test` and
+            `validation`.
+        test: Mask of the variables whose labels are scored.
+        validation: Mask of the variables whose labels are reserved for the choice of settings; None if the plan has no
+            validation part.
+    """
+
+    hidden: np.ndarray
+    test: np.ndarray
+    validation: np.ndarray | None = None
+
+    def fold(self, name: str, labelled: np.ndarray) -> Fold:
+        """Return the fold with these labels.
+
+        Args:
+            labelled: Mask of the labelled variables, shape (n_variables,).
+        """
+        test = labelled & self.test
+        fold = Fold.from_test(name, test, hidden=labelled & self.hidden & ~test)
+        return fold if self.validation is None else replace(fold, validation=labelled & self.validation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +252,21 @@ class Partition:
                 )
         return np.isin(self.fold, [self.fold_names.index(v) for v in values])
 
+    def hold_out(self, plan: SplitPlan) -> HeldOutLabels:
+        """Return the masks of the variables whose labels are in `holdout` or in the parts of a plan.
+
+        If the plan has the part `train`, labels outside the parts are hidden, except the labels of variables that the
+        partition never holds out.
+
+        Raises:
+            UsageError: The partition does not have one of the folds (E340).
+        """
+        train, valid, test = (
+            self.holdout_mask(list(names)) for names in (plan.train, plan.valid, plan.test or plan.holdout)
+        )
+        hidden = ~train & (self.fold != NO_FOLD) if plan.train else valid | test
+        return HeldOutLabels(hidden, test, valid if plan.valid else None)
+
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
     """Return the folds of all repetitions of a plan: those in `plan.holdout` or, by default, all folds with labels.
@@ -188,9 +276,12 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
 
     Raises:
         DataError, UsageError: See `partition_variables`; a deterministic plan has repetitions (E352); there are too
-            few labels (E226).
+            few labels (E226); the plan has a training or validation part, but no test part (E341).
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
+    if plan.has_parts and not plan.test:
+        message = f"the split '{plan}' names folds for training or validation, but none for testing"
+        raise UsageError(Diagnostic("E341", message, hint="name the folds to score, e.g. --test test"))
     if plan.is_deterministic and plan.repeats > 1:
         message = f"the split '{plan}' is deterministic and cannot be repeated"
         raise UsageError(Diagnostic("E352", message, hint="remove --repeats"))
@@ -198,21 +289,43 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
     labelled = labelled_in_grounding(grounding)
     for repeat in range(plan.repeats):
         partition = partition_variables(grounding, replace(plan, seed=plan.seed + repeat))
-        for value in dict.fromkeys(plan.holdout or partition.fold_names[int(partition.ordered) :]):
-            number = partition.fold_names.index(value) if value in partition.fold_names else NO_FOLD
-            excluded = (partition.fold > number) if partition.ordered else np.zeros(len(labelled), dtype=bool)
-            name = f"{repeat + 1}.{value}" if plan.repeats > 1 else value
-            fold = Fold(name, labelled & partition.holdout_mask([value]), excluded)
+        for fold in _iter_folds(partition, plan, labelled):
             if not fold.n_test:
                 continue
             if for_training and not fold.train_mask(labelled).any():
-                message = f"no training labels remain if '{value}' is held out"
+                message = f"no training labels remain if '{fold.name}' is held out"
                 raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
-            folds.append(fold)
+            if fold.validation is not None:
+                require_validation_labels(fold.validation)
+            folds.append(replace(fold, name=f"{repeat + 1}.{fold.name}") if plan.repeats > 1 else fold)
     if not folds:
         message = f"too few labels for this split: {int(labelled.sum())}"
         raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
     return tuple(folds)
+
+
+def _iter_folds(partition: Partition, plan: SplitPlan, labelled: np.ndarray) -> Iterator[Fold]:
+    """Yield one fold for the parts of a plan or, without parts, a fold for each name in `holdout`."""
+    if plan.has_parts:
+        yield partition.hold_out(plan).fold("+".join(plan.test), labelled)
+        return
+    for value in dict.fromkeys(plan.holdout or partition.fold_names[int(partition.ordered) :]):
+        number = partition.fold_names.index(value) if value in partition.fold_names else NO_FOLD
+        fold = Fold.from_test(value, labelled & partition.holdout_mask([value]))
+        yield replace(fold, excluded=partition.fold > number) if partition.ordered else fold
+
+
+def hold_out(grounding: Grounding, plan: SplitPlan) -> HeldOutLabels:
+    """Return the labels that a plan holds out all at once.
+
+    Raises:
+        UsageError: The plan names no folds to hold out (E341).
+        UsageError, DataError: See `partition_variables` and `Partition.hold_out`.
+    """
+    if not (plan.holdout or plan.has_parts):
+        hint = "set holdout, train, valid or test of the split plan"
+        raise UsageError(Diagnostic("E341", f"the split '{plan}' names no folds to hold out", hint=hint))
+    return partition_variables(grounding, plan).hold_out(plan)
 
 
 def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partition:

@@ -41,8 +41,10 @@ class LabelCounts:
 
     Args:
         n_variables: The number of variables.
-        n_labelled: The number of labels, including held-out labels.
+        n_labelled: The number of labels, including held-out and ignored labels.
+        n_held_out: The number of labels that are scored.
         values: The number of labels with each value, in the order of the states.
+        n_ignored: The number of labels that are neither training labels nor scored.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LabelCounts:
     n_labelled: int
     n_held_out: int
     values: Mapping[str, int]
+    n_ignored: int = 0
 
     @property
     def most_frequent(self) -> dict[str, int]:
@@ -94,8 +97,8 @@ class HoldoutEvaluation:
 
     @property
     def n_training_labels(self) -> int:
-        """The number of labels that are not held out."""
-        return sum(one.n_labelled - one.n_held_out for one in self.labels)
+        """The number of labels that are neither held out nor ignored."""
+        return sum(one.n_labelled - one.n_held_out - one.n_ignored for one in self.labels)
 
 
 def evaluate_holdout(
@@ -103,6 +106,7 @@ def evaluate_holdout(
     grounding: Grounding,
     hidden: np.ndarray | None = None,
     *,
+    scored: np.ndarray | None = None,
     options: tuple[str, ...] = (),
     with_curve: bool = False,
     with_errors: bool = False,
@@ -113,6 +117,7 @@ def evaluate_holdout(
     Args:
         grounding: The grounding of the run's model, see `Fit.ground`.
         hidden: Mask of the variables whose labels are held out, shape (n_variables,). Default: none.
+        scored: Mask of the held-out variables whose labels are scored, shape (n_variables,). Default: all.
         options: See `HoldoutEvaluation`.
         with_curve: Whether to compute a learning curve by training on `CURVE_FRACTIONS` of the training labels.
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
@@ -122,7 +127,9 @@ def evaluate_holdout(
     """
     learned = fit.learned
     labelled = labelled_in_grounding(grounding)
-    fold = Fold.from_test("held out", np.zeros_like(labelled) if hidden is None else labelled & hidden)
+    held_out = np.zeros_like(labelled) if hidden is None else labelled & hidden
+    test = held_out if scored is None else held_out & scored
+    fold = Fold.from_test("held out", test, hidden=held_out & ~test)
     dataset = grounding.bound.dataset
     counts = {}
     for table in dataset.tables.values():
@@ -147,9 +154,8 @@ def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
         block_slice = slice(block.start, block.start + block.count)
         counts = np.bincount(grounding.states[block_slice][labelled[block_slice]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        label_counts.append(
-            LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[block_slice].sum()), values)
-        )
+        n_held_out, n_ignored = int(fold.test[block_slice].sum()), int(fold.hidden[block_slice].sum())
+        label_counts.append(LabelCounts(block.name, block.count, int(counts.sum()), n_held_out, values, n_ignored))
     return tuple(label_counts)
 
 

@@ -26,12 +26,9 @@ def train_command(learned: LearnedModel, name: str, options: Sequence[str], prot
         options: The command-line options that name the data and the held-out labels. If they are empty, the command
             contains a placeholder for the data and the split of the protocol.
     """
-    holdout_options = (
-        []
-        if protocol.split is None
-        else [("--split", protocol.split), *(("--holdout", value) for value in protocol.holdout)]
-    )
-    options_with_values = [*zip(options[::2], options[1::2], strict=True)] or [DATA_PLACEHOLDER, *holdout_options]
+    plan = protocol.split_plan
+    words = options or (*DATA_PLACEHOLDER, *(() if plan is None else plan.options))
+    options_with_values = [*zip(words[::2], words[1::2], strict=True)]
     options_with_values += [("--backend", learned.backend), *_setting_options(learned.settings)]
     options_with_values += [("--calibrate", str(protocol.calibrate))] if protocol.calibrate else []
     options_with_values += [("--out", f"{name}-again")]

@@ -45,6 +45,30 @@ def test_check(relcrf_, relcrf_json, web):
     assert relcrf_json("check", MODEL) == (0, {"errors": [], "warnings": [], "notes": []})
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("where s < t over on(m, s) or on(m, t) per s, t", "E391"),
+        ('where t != "a" over on(m, s) and on(m, t) per s, t', "E391"),
+        ("where s < t over on(m, s) and on(m, t) per s, t", None),
+    ],
+)
+def test_check_grounds_candidates(relcrf_, tmp_path, line, code):
+    """`check --data` reports the errors that a backend with candidates would report before training."""
+    model = tmp_path / "m.rcrf"
+    model.write_text(
+        "domain S = open\nentity M\npredict relation on(m: M, s: S)\ntemplate t(m: M, s: S) over on(m, s) per s\n"
+        f"candidates c(m: M, s: S, t: S) {line}\n"
+    )
+    on = [{"m": m, "s": s, "value": "true"} for m in "xy" for s in "abc"]
+    data = write_tables(tmp_path / "data", m=[{"id": "x"}, {"id": "y"}], on=on)
+    found, _, err = relcrf_("check", model, "--data", data)
+    assert found == (2 if code else 0), err
+    if code:
+        train = relcrf_("train", model, "--data", data, "--backend", "trmrf", "--out", tmp_path / "run")
+        assert code in err and train[2].splitlines()[0] == err.splitlines()[0]
+
+
 def test_plan_and_ground_agree(relcrf_, relcrf_json, web):
     _, plan = relcrf_json("plan", MODEL, "--data", web)
     code, grounded = relcrf_json("ground", MODEL, "--data", web)

@@ -7,8 +7,11 @@ import shutil
 import pytest
 from tables import write_tables
 
+from relcrf.backends.ess import EssBackend
 from relcrf.backends.local import LocalBackend
 from relcrf.backends.provenance import file_hashes
+from relcrf.backends.pseudo import PseudoBackend
+from relcrf.errors import DataError, Diagnostic
 from relcrf.resources import resource_path
 
 WEBKB = resource_path("models", "webkb.rcrf")
@@ -104,6 +107,36 @@ def test_predictions_of_other_settings_are_rejected(relcrf_, web, tmp_path):
     facts({"format": 0})(tmp_path / "local" / "fold-01")
     code, _, err = relcrf_(*ask)
     assert (code, err.count("error["), "E353" in err) == (2, 1, True)
+
+
+def test_a_failed_evaluation_leaves_no_predictions(relcrf_, web, tmp_path, monkeypatch):
+    """The predictions of `local` would block the next command, which has another model, settings or data."""
+
+    def fail(self, problem, monitor):
+        raise DataError(Diagnostic("E226", "too few labels", hint="label more"))
+
+    ask = ("cv", WEBKB, "--data", web, "--backend", "ess", "--split", "folds=2", "--out", tmp_path / "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(EssBackend, "fit", fail)
+        code, _, err = relcrf_(*ask)
+    assert code == 3 and "E226" in err
+    assert not (tmp_path / "out").exists()
+    code, _, err = relcrf_(*ask, "--set", "l2=3", "--set", "local.l2=3")
+    assert code == 0, err
+    with monkeypatch.context() as patched:
+        patched.setattr(PseudoBackend, "fit", fail)
+        assert relcrf_(*ask, "--backend", "pseudo", "--set", "l2=3", "--set", "local.l2=3")[0] == 3
+    code, _, err = relcrf_(*ask, "--set", "l2=3", "--set", "local.l2=3")
+    assert code == 0 and "4 folds were loaded from" in err, "earlier predictions are not removed"
+
+
+def test_other_predictions_are_rejected_before_training(relcrf_, web, tmp_path, monkeypatch):
+    ask = ("cv", WEBKB, "--data", web, "--split", "folds=2", "--out", tmp_path)
+    assert relcrf_(*ask, "--backend", "ess")[0] == 0
+    shutil.rmtree(tmp_path / "local")
+    code, _, err = relcrf_(*ask, "--set", "ess.l2=3")
+    assert code == 2 and "E353" in err
+    assert not (tmp_path / "local").exists()
 
 
 @pytest.fixture(scope="module")

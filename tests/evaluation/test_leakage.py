@@ -29,7 +29,7 @@ def ground(colours, words, near):
 def fold_of(grounding, *variables):
     mask = np.zeros(len(grounding.states), dtype=bool)
     mask[list(variables)] = True
-    return Fold("1", mask, np.zeros_like(mask))
+    return Fold.from_test("1", mask)
 
 
 def test_crossing_factors_are_counted():

@@ -125,13 +125,11 @@ def test_near_duplicates_are_reported():
     words = [first, first[:-1], second, np.append(second, 99), third, third]
     grounding = ground(WORDS, words=words, labels=["x", "x", "y", "x", "x", "y"])
     held = np.array([False, True, False, True, False, True])
-    found = measure_leakage(grounding, [Fold("1", held, np.zeros(6, dtype=bool))])
+    found = measure_leakage(grounding, [Fold.from_test("1", held)])
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (3, 1, 0)
     assert (found.near_duplicates, found.near_same_label) == (2, 1), "duplicates are not counted as near-duplicates"
     assert any(
         "2 of 3 test entities are near-duplicates of a training entity (1 with" in s for s in found.interpretation
     )
-    same_fold = measure_leakage(
-        grounding, [Fold("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
-    )
+    same_fold = measure_leakage(grounding, [Fold.from_test("1", np.array([True, True, False, False, False, False]))])
     assert (same_fold.near_duplicates, same_fold.duplicates) == (0, 0), "near-duplicates in the same fold do not count"

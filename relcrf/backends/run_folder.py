@@ -243,7 +243,7 @@ def load(folder: Path) -> LearnedModel:
         backend = from_json_value(str, run["backend"])
         settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
         summary, converged = dict(run["summary"]), bool(run["converged"])
-        statistics: tuple[TemplateStatistics, ...] = from_json_value(
+        factor_statistics: tuple[TemplateStatistics, ...] = from_json_value(
             tuple[TemplateStatistics, ...], run.get("template_statistics", [])
         )
     with _checked_path(folder, "dictionaries.json") as path:
@@ -286,7 +286,7 @@ def load(folder: Path) -> LearnedModel:
         histograms=histograms,
         schemas=schemas,
         moments=moments,
-        template_statistics=statistics,
+        template_statistics=factor_statistics,
     )
 
 

@@ -33,7 +33,6 @@ from relcrf.learning.likelihood import (
 from relcrf.learning.moments import Moments, label_moments
 
 T = TypeVar("T")
-AnyBackend = TypeVar("AnyBackend", bound="AbstractBackend")
 
 
 @dataclass(frozen=True)
@@ -292,6 +291,8 @@ class FitResult:
         histograms: Histograms by quantity, such as `errors`, and by phase of training, such as `at the end`.
         moments: Moments for the learned weights (empirical and expected), without penalties; None if not computed.
         settings: The values that training chose for settings with the value `auto`.
+        system: The backend that training chose; None unless the backend is `auto`.
+        trials: The candidates among which training chose, as table rows of values by column.
     """
 
     vectors: dict[str, np.ndarray]
@@ -301,10 +302,12 @@ class FitResult:
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     moments: Moments | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    system: AbstractBackend | None = None
+    trials: tuple[Mapping[str, Any], ...] = ()
 
-    def configure(self, backend: AnyBackend) -> AnyBackend:
-        """Return the backend with the settings that training chose."""
-        return replace(backend, **self.settings)
+    def configure(self, backend: AbstractBackend) -> AbstractBackend:
+        """Return the backend with the settings that training chose, or the backend that training chose."""
+        return replace(self.system or backend, **self.settings)
 
     @property
     def converged(self) -> bool:

@@ -78,7 +78,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
             norm.
         optimiser: `lbfgs`, `cg` (nonlinear conjugate gradients) or `newton-cg` (truncated Newton method); see
             docs/explanation/classical.md.
-        unary_l2: Strength of this penalty for templates over one variable; 0 selects `l2`.
+        unary_l2: Strength of this penalty for templates over one variable, relative to the mean squared norm of the
+            features of a variable, so that the units of features do not matter; 0 selects `l2`.
         agreement: Value of `init` for the weights of agreement, i.e. of the equality of two predicted values of one
             domain, in templates that declare no `init` and no features.
         unlabelled: Treatment of variables without a label in training. `ignore`: they are absent. `self`: confident

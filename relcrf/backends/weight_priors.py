@@ -11,13 +11,15 @@ from relcrf.graph.adjacency import iter_expanded_scopes
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed, Ones
 from relcrf.graph.weights import WeightLayout
+from relcrf.kernels.distinct import distinct
 
 
 def with_weight_priors(graph: FactorGraph, unary_l2: float, agreement: float) -> FactorGraph:
     """Return the graph with other priors for the weights whose templates declare none.
 
     Args:
-        unary_l2: L2 strength of the weights of factors over one variable; 0 leaves it to the backend's `l2`.
+        unary_l2: L2 strength of the weights of factors over one variable, relative to the mean squared norm of a
+            variable's features in the template; 0 leaves it to the backend's `l2`.
         agreement: Mean of the weights of agreement: of the patterns that are nonzero only if two variables of one
             domain have the same state, and of features that are constant; 0 changes nothing.
     """
@@ -27,7 +29,7 @@ def with_weight_priors(graph: FactorGraph, unary_l2: float, agreement: float) ->
         if block.fixed or not groups:
             continue
         if unary_l2 and block.l2 is None and all(len(group.scope) == 1 for group in groups):
-            blocks[number] = replace(block, l2=unary_l2)
+            blocks[number] = replace(block, l2=unary_l2 * mean_squared_norm(groups))
         elif agreement and not np.any(block.initial) and (patterns := agreement_patterns(graph, groups)) is not None:
             blocks[number] = replace(block, initial=tuple(np.where(patterns, agreement, 0.0).tolist()))
     return replace(graph, layout=WeightLayout(tuple(blocks)))
@@ -51,6 +53,18 @@ def agreement_patterns(graph: FactorGraph, groups: Sequence[FactorGroup]) -> np.
         masks.append(np.eye(k, dtype=bool).ravel() if group.patterns is None else ~group.patterns[differs].any(axis=0))
     mask = np.logical_and.reduce(masks)
     return mask if mask.any() else None
+
+
+def mean_squared_norm(groups: Sequence[FactorGroup]) -> float:
+    """Return the mean over variables of the sum of squared features, for groups over one variable; 1 if it is 0."""
+    total = 0.0
+    for group in groups:
+        squares = np.zeros((group.features.n_features, 1))
+        n_rows = 1 if group.features.rows_are_equal else group.n_factors
+        group.features.squared().accumulate(np.ones((n_rows, 1)), slice(0, group.n_factors), squares)
+        total += float(squares.sum()) * (group.n_factors if group.features.rows_are_equal else 1)
+    n_variables = len(distinct(np.concatenate([group.scope[0] for group in groups])))
+    return total / max(n_variables, 1) or 1.0
 
 
 def with_scaled_l2(graph: FactorGraph, factor: float) -> FactorGraph:

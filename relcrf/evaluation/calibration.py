@@ -41,14 +41,14 @@ def calibrate_temperature(
     log_likelihood = np.zeros(len(SCALES))
     for fold, fit, query in _iter_held_out_fits(problem, system, learned, folds, seed):
         for k, scale in enumerate(SCALES):
-            inferred = fit.configure(system).infer(query, _scale_weights(query, fit.vectors, scale))
+            inferred = fit.configure(system).infer(query, scale_weights(query, fit.vectors, scale))
             log_likelihood[k] += (
                 fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
             )
     scale = float(SCALES[np.nan_to_num(log_likelihood, nan=-np.inf).argmax()])
     return replace(
         learned,
-        vectors=_scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
+        vectors=scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
         moments=None,  # the moments belong to the unscaled weights
     )
@@ -67,6 +67,7 @@ def _iter_held_out_fits(
         yield fold, fit, fold.query_problem(problem).with_candidates(fit.chosen_candidates)
 
 
-def _scale_weights(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
+def scale_weights(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
+    """Return the vectors with the learnable weights multiplied by a scale."""
     weights = vectors["weights"]
     return {**vectors, "weights": np.where(problem.graph.layout.learnable_mask(), scale * weights, weights)}

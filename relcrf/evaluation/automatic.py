@@ -1,0 +1,341 @@
+"""The backend `auto`, which chooses another backend and its settings by the likelihood of held-out labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.registry import backend_names, make_backend
+from relcrf.backends.weight_priors import agreement_patterns
+from relcrf.errors import Diagnostic, RelcrfError, UsageError
+from relcrf.evaluation.calibration import SCALES, scale_weights
+from relcrf.evaluation.holdout_folds import automatic_folds
+from relcrf.evaluation.predictions import FoldPrediction
+from relcrf.evaluation.runner import predict_fold
+from relcrf.evaluation.splits import Fold, labelled_in_problem
+from relcrf.evaluation.tempering import TemperedLabels, temper
+from relcrf.graph.adjacency import iter_expanded_scopes
+from relcrf.graph.reduction import Role
+
+UNARY_STRENGTHS = (0.03, 0.003, 0.01, 0.1, 0.001, 0.3, 1.0)
+"""Values of `unary_l2`, the most useful first. The strength is relative to the squared norm of the features: with 20 labels
+a class, 0.01 is best for normalised words; with 60 % of 2,708 labels, 0.1."""
+
+AGREEMENTS = (0.15, 0.3, 0.6, 1.0)
+"""Values of `agreement` if few labels are linked. A link between equal labels is more probable by the factor exp(value)."""
+
+THRESHOLDS = (0.9, 0.7)
+"""Values of `threshold` for self-training. Below 0.7, the targets of the first round are too often wrong."""
+
+FEW_LABELS = 500
+"""Number of labels below which several folds are held out, and each fit takes little time."""
+
+FEW_LINKS = 300
+"""Number of factors between labels below which the weights of agreement need a prior."""
+
+MAX_SMALL_SIZE = 3_000_000
+"""Number of numbers in the ground graph up to which settings are varied; above it, only default settings are compared."""
+
+MAX_DENSE_CELLS = 1_000_000
+"""Number of cells of pairwise tables up to which `dense` is tried; its training needs belief propagation in each step."""
+
+MIN_STANDARD_ERRORS = 1.0
+"""Minimum gain of a more complex candidate over a simpler one, in standard errors of the paired difference."""
+
+EFFORTS = {"quick": 1, "normal": 2, "thorough": 3}
+"""Levels of the setting `effort`."""
+
+
+@dataclass(frozen=True)
+class AutoBackend(AbstractBackend):
+    """The backend and the settings with the largest likelihood of held-out labels.
+
+    Training holds out labels in the way in which labels are missing: the validation labels if there are any; whole
+    connected components if the unlabelled variables are in other components than the labels; otherwise random labels. It
+    trains each candidate without these labels, scores its predictions, and trains the best candidate with all labels. The
+    weights are scaled so that the predictions of held-out labels are calibrated.
+
+    The candidates are `local` with several penalties, then backends that use relations with the best of these penalties,
+    then, if few labels are linked, priors of the agreement of linked variables, and then self-training on unlabelled
+    variables. A large graph permits fewer candidates; see `MAX_SMALL_SIZE`. The result is a run of the chosen backend.
+
+    Args:
+        effort: Number of candidates: `quick`, `normal` or `thorough`.
+        seed: Seed of the held-out labels.
+
+    Raises:
+        UsageError: If `effort` has an unknown value.
+    """
+
+    name: ClassVar[str] = "auto"
+    uses_candidates: ClassVar[bool] = True
+    effort: str = "normal"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require_one_of("effort", tuple(EFFORTS))
+
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+        if problem.is_sharded:
+            return _train_default(problem, monitor, "the graph exceeds the memory limit")
+        labelled = labelled_in_problem(problem)
+        if (problem.roles == Role.FREE).sum() > labelled.sum():
+            return _train_default(problem, monitor, "latent attributes have no labels to hold out")
+        try:
+            scored_problem, folds = automatic_folds(problem, FEW_LABELS, self.seed, thorough=self.effort == "thorough")
+        except RelcrfError as error:
+            return _train_default(problem, monitor, error.diagnostics[0].message)
+        return _Search(problem, scored_problem, folds, EFFORTS[self.effort]).run(monitor)
+
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
+        self._reject_untrained()
+
+    def _reject_untrained(self) -> NoReturn:
+        message = "backend 'auto' has no distribution before training has chosen a backend"
+        raise UsageError(Diagnostic("E368", message, hint="use the backend that the run names"))
+
+
+def _train_default(problem: Problem, monitor: Monitor, reason: str) -> FitResult:
+    """Train the backend that needs no choice, and state the reason in the summary."""
+    system = make_backend("ess")
+    learned = system.fit(problem, monitor)
+    return replace(learned, system=system, summary={"chosen_without_comparison": reason, **learned.summary})
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One candidate and its predictions of the held-out labels.
+
+    Args:
+        fits: The learned vectors of each fold.
+        labels: The log-probabilities of the held-out labels; None if the candidate rejects the problem.
+        seconds: CPU seconds of learning and inference.
+        reason: Why the candidate rejects the problem.
+    """
+
+    system: AbstractBackend
+    fits: tuple[FitResult, ...] = ()
+    labels: TemperedLabels | None = None
+    accuracy: float = float("nan")
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def score(self) -> float:
+        """The calibrated log-likelihood per held-out label, in nats; -inf if it is undefined."""
+        return -np.inf if self.labels is None else float(np.nan_to_num(self.labels.mean, nan=-np.inf))
+
+    def is_better_than(self, other: Trial, standard_errors: float = 0.0) -> bool:
+        """Return True if the gain over another trial exceeds a number of standard errors of the paired difference."""
+        if self.labels is None or other.labels is None:
+            return self.score > other.score
+        gain = self.labels.log_probabilities - other.labels.log_probabilities
+        return bool(gain.mean() > standard_errors * gain.std() / np.sqrt(len(gain)))
+
+    def row(self) -> dict[str, Any]:
+        """Return the trial as a table row."""
+        return {
+            "backend": self.system.name,
+            "settings": describe_settings(self.system),
+            "log_likelihood": self.score,
+            "accuracy": self.accuracy,
+            "seconds": self.seconds,
+            **({"rejected": self.reason} if self.reason else {}),
+        }
+
+
+def describe_settings(system: AbstractBackend) -> str:
+    """Return the settings that differ from the defaults, as text."""
+    default = type(system)()
+    changed = [each.name for each in fields(system) if getattr(system, each.name) != getattr(default, each.name)]
+    values = {name: getattr(system, name) for name in changed}
+    return " ".join(f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in values.items())
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The search for the best candidate.
+
+    Args:
+        problem: The training problem.
+        scored_problem: The problem whose labels include the held-out labels.
+    """
+
+    problem: Problem
+    scored_problem: Problem
+    folds: Sequence[Fold]
+    effort: int
+
+    @cached_property
+    def _trials(self) -> list[Trial]:
+        return []
+
+    def run(self, monitor: Monitor) -> FitResult:
+        """Compare the candidates, and train the best one with all labels."""
+        best = self._best_local()
+        local = best
+        if self._is_relational:
+            best = self._best_relational(best)
+        if self._may_use_unlabelled(best):
+            best = self._best_self_training(best)
+        learned = best.system.fit(self.problem, monitor)
+        if not self._is_large:
+            learned = self._calibrate(best, learned)
+        assert best.labels is not None and local.labels is not None
+        difference = best.labels.log_probabilities - local.labels.log_probabilities
+        summary: dict[str, Any] = {
+            "held_out_labels": len(best.labels.log_probabilities),
+            "held_out_log_likelihood": best.score,
+            "gain_over_local": float(difference.mean()),
+            "standard_error_of_gain": float(difference.std() / np.sqrt(len(difference))),
+        }
+        rows = tuple(trial.row() for trial in self._trials)
+        return replace(learned, system=best.system, trials=rows, summary={**summary, **learned.summary})
+
+    def _best_local(self) -> Trial:
+        """Return the best trial of backend `local`, with several penalties unless the graph is large."""
+        best = self._try(make_backend("local"))
+        strengths = () if self._is_large else UNARY_STRENGTHS[: 3 if self.effort == 1 else None]
+        for strength in strengths:
+            best = self._better(best, self._try(make_backend("local", unary_l2=strength)))
+        return best
+
+    def _best_relational(self, local: Trial) -> Trial:
+        """Return the best trial of `local` and of the backends that use relations."""
+        penalty = {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
+        best = local
+        for name, settings in self._relational_candidates():
+            system = make_backend(name)
+            names = {each.name for each in fields(system)}
+            best = self._better(best, self._try(replace(system, **{n: v for n, v in {**penalty, **settings}.items() if n in names})))
+        relational = max(
+            (trial for trial in self._trials if trial.system.name not in ("local", "propagate", "smooth")),
+            key=lambda trial: trial.score,
+        )
+        if not self._is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
+            for agreement in AGREEMENTS:
+                if "agreement" in vars(relational.system):
+                    best = self._better(best, self._try(replace(relational.system, agreement=agreement)))
+        if not self._is_large and best.system.name not in ("local", "propagate", "smooth") and penalty["unary_l2"]:
+            for factor in (1 / 3, 3.0) if self.effort > 1 else ():
+                changed = {"unary_l2": factor * penalty["unary_l2"]}
+                if "unary_l2" in vars(best.system):
+                    best = self._better(best, self._try(replace(best.system, **changed)))
+        return best
+
+    def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
+        installed = backend_names()
+        candidates: list[tuple[str, dict[str, Any]]] = [("ess", {}), ("pseudo", {"inference": "bp"})]
+        if not self._is_large:
+            candidates += [(name, {}) for name in ("propagate", "smooth") if name in installed]
+            if self._n_pair_cells <= MAX_DENSE_CELLS and self.effort > 1:
+                candidates.append(("dense", {}))
+        if self.problem.candidates:
+            candidates.append(("trmrf", {}))
+        if self.effort > 2:
+            candidates.append(("gated", {}))
+        return candidates
+
+    def _may_use_unlabelled(self, best: Trial) -> bool:
+        n_absent, n_labels = int((self.problem.roles == Role.ABSENT).sum()), int(self._labelled.sum())
+        return not self._is_large and n_absent > n_labels and "unlabelled" in vars(best.system)
+
+    def _best_self_training(self, best: Trial) -> Trial:
+        """Return the best trial with and without self-training."""
+        supervised = best
+        for threshold in THRESHOLDS:
+            for treatment in ("em", "self") if supervised.system.name != "local" else ("self",):
+                trial = self._try(replace(supervised.system, unlabelled=treatment, threshold=threshold))
+                if trial.is_better_than(supervised, MIN_STANDARD_ERRORS):
+                    best = self._better(best, trial)
+        return best
+
+    def _try(self, system: AbstractBackend) -> Trial:
+        """Train a candidate on each fold, and score its predictions of the held-out labels."""
+        predictions: list[FoldPrediction] = []
+        fits: list[FitResult] = []
+        started = time.process_time()
+        try:
+            for fold in self.folds:
+                predicted, learned = predict_fold(self.scored_problem, fold, system)
+                predictions.append(predicted)
+                fits.append(learned)
+            labels = temper(predictions)
+        except RelcrfError as error:
+            trial = Trial(system, reason=error.diagnostics[0].message)
+        else:
+            n = [len(predicted.truth) for predicted in predictions]
+            accuracy = np.average([predicted.score().accuracy for predicted in predictions], weights=n)
+            trial = Trial(system, tuple(fits), labels, float(accuracy), time.process_time() - started)
+        self._trials.append(trial)
+        return trial
+
+    def _better(self, first: Trial, second: Trial) -> Trial:
+        return second if second.is_better_than(first) else first
+
+    def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
+        """Multiply the weights by the scale with the largest likelihood of the held-out labels."""
+        if "weights" not in learned.vectors or best.labels is None:
+            return learned
+        scores: dict[int, float] = {}
+        index = unscaled = int(np.argmin(np.abs(SCALES - 1.0)))
+        index = int(np.argmin(np.abs(np.log(SCALES * best.labels.temperature))))
+        while True:
+            for k in {unscaled, index - 1, index, index + 1} - scores.keys():
+                scores[k] = self._score_scale(best, float(SCALES[k])) if 0 <= k < len(SCALES) else -np.inf
+            found = max(scores, key=lambda k: scores[k])
+            if found == index or found == unscaled:
+                break
+            index = found
+        scale = float(SCALES[found])
+        vectors = scale_weights(self.problem.with_candidates(learned.chosen_candidates), learned.vectors, scale)
+        return replace(learned, vectors=vectors, summary={**learned.summary, "calibration": scale}, moments=None)
+
+    def _score_scale(self, best: Trial, scale: float) -> float:
+        """Return the log-likelihood of the held-out labels if all weights are multiplied by a scale."""
+        total = 0.0
+        for fold, learned in zip(self.folds, best.fits, strict=True):
+            query = fold.query_problem(self.scored_problem).with_candidates(learned.chosen_candidates)
+            inferred = learned.configure(best.system).infer(query, scale_weights(query, learned.vectors, scale))
+            predicted = FoldPrediction.from_inferred(fold, inferred, self.scored_problem.states)
+            total += fold.n_test * predicted.score().log_likelihood
+        return float(np.nan_to_num(total, nan=-np.inf))
+
+    @cached_property
+    def _labelled(self) -> np.ndarray:
+        return labelled_in_problem(self.problem)
+
+    @cached_property
+    def _is_relational(self) -> bool:
+        return bool(self.problem.candidates) or any(len(group.scope) > 1 for group in self.problem.graph.groups)
+
+    @cached_property
+    def _is_large(self) -> bool:
+        graph = self.problem.graph
+        return sum(group.nbytes // 8 + group.n_factors * group.n_joint_states for group in graph.groups) > MAX_SMALL_SIZE
+
+    @cached_property
+    def _n_pair_cells(self) -> int:
+        return sum(g.n_factors * g.n_joint_states for g in self.problem.graph.groups if len(g.scope) > 1)
+
+    @cached_property
+    def _n_linked_labels(self) -> int:
+        """The number of factors between at least two labelled variables."""
+        count = 0
+        for group in self.problem.graph.groups:
+            if len(group.scope) > 1:
+                for scope in iter_expanded_scopes(group):
+                    count += int((sum(self._labelled[variables].astype(int) for variables in scope) > 1).sum())
+        return count
+
+    @cached_property
+    def _has_agreement_template(self) -> bool:
+        graph = self.problem.graph
+        by_block = ([g for g in graph.groups if g.block == k] for k in range(len(graph.layout.blocks)))
+        return any(groups and agreement_patterns(graph, groups) is not None for groups in by_block)

@@ -1,0 +1,56 @@
+"""Predictions with a temperature: probabilities whose logarithms are divided by a number, and normalised again.
+
+Source: Guo et al., On calibration of modern neural networks (2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from relcrf.columns.offsets import offsets
+from relcrf.evaluation.measures import MIN_PROBABILITY
+from relcrf.evaluation.predictions import FoldPrediction
+
+MAX_LOG_TEMPERATURE = 1.5
+"""Limit of the logarithm of a temperature; a model that needs more than a factor of 4.5 is not calibrated by it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TemperedLabels:
+    """The log-probabilities of labels at the temperature that maximises their sum.
+
+    Args:
+        log_probabilities: Shape (n,), in nats.
+    """
+
+    log_probabilities: np.ndarray
+    temperature: float
+
+    @property
+    def mean(self) -> float:
+        return float(self.log_probabilities.mean())
+
+
+def temper(predictions: Sequence[FoldPrediction]) -> TemperedLabels:
+    """Return the log-probabilities of the labels of several folds at the best common temperature."""
+    sizes = np.concatenate([np.diff(one.state_start) for one in predictions])
+    start = offsets(sizes)
+    logs = np.log(np.maximum(np.concatenate([one.probabilities for one in predictions]), MIN_PROBABILITY))
+    labels = start[:-1] + np.concatenate([one.truth for one in predictions])
+
+    def log_probabilities(log_temperature: float) -> np.ndarray:
+        scaled = logs / np.exp(log_temperature)
+        largest = np.maximum.reduceat(scaled, start[:-1])
+        normaliser = largest + np.log(np.add.reduceat(np.exp(scaled - np.repeat(largest, sizes)), start[:-1]))
+        return np.asarray(scaled[labels] - normaliser)
+
+    found = minimize_scalar(
+        lambda value: -float(log_probabilities(value).mean()),
+        bounds=(-MAX_LOG_TEMPERATURE, MAX_LOG_TEMPERATURE),
+        method="bounded",
+    )
+    return TemperedLabels(log_probabilities(found.x), float(np.exp(found.x)))

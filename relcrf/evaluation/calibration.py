@@ -26,8 +26,8 @@ def calibrate_temperature(
     """Multiply the learned weights by the scale that maximises the likelihood of held-out labels.
 
     Each fold is held out in turn: the backend is trained on the other folds, and each candidate scale is scored by the
-    marginal probabilities of the held-out labels. This takes `folds` additional training runs. Fixed weights are not
-    changed.
+    marginal probabilities of the held-out labels. Of equally good scales, the one closest to 1 is selected. This takes
+    `folds` additional training runs. Fixed weights are not changed.
 
     Raises:
         UsageError: Fewer than 2 folds (E317).
@@ -46,7 +46,9 @@ def calibrate_temperature(
             log_likelihood[k] += (
                 fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
             )
-    scale = float(SCALES[np.nan_to_num(log_likelihood, nan=-np.inf).argmax()])
+    likelihoods = np.nan_to_num(log_likelihood, nan=-np.inf)
+    best = SCALES[likelihoods == likelihoods.max()]
+    scale = float(best[np.abs(np.log(best)).argmin()])
     return replace(
         learned,
         vectors=_scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),

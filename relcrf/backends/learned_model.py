@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend
+from relcrf.backends.domains import domain_blocks
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.errors import DataError, Diagnostic, listing
-from relcrf.graph.weights import WeightLayout
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
 from relcrf.learning.histogram import Histogram
@@ -44,9 +45,20 @@ def _pair_unaries_schema(grounding: Grounding) -> WeightSchema:
     return WeightSchema(WeightLayout(tuple(own.weights for own in blocks)), tuple(templates))
 
 
+def _class_frequencies_schema(grounding: Grounding) -> WeightSchema:
+    """Return the schema of one number per state of each domain; the template of a domain has its first block's name."""
+    blocks, templates = [], []
+    for members in domain_blocks(grounding.blocks):
+        name, values = members[0].name, members[0].values
+        blocks.append(WeightBlock(name, 1, len(values)))
+        templates.append(TemplateInfo(name, ("1",), values, None, bindings=1))
+    return WeightSchema(WeightLayout(tuple(blocks)), tuple(templates))
+
+
 SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
     "gates": _gate_schema,
     "pair_unaries": _pair_unaries_schema,
+    "class_frequencies": _class_frequencies_schema,
 }
 """Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
 

@@ -18,8 +18,8 @@ MIN_SEEN_FRACTION = 0.02
 prediction have weights that were learned from almost no label."""
 
 
-UNRELATIONAL_BACKENDS = ("local", "propagate", "smooth")
-"""Backends that learn no weights of relational templates."""
+BACKENDS_WITH_PROPAGATION = ("propagate", "smooth")
+"""Backends that use the links of relational templates without weights."""
 
 
 def unseen_template_warnings(learned: LearnedModel) -> Iterator[Diagnostic]:
@@ -28,7 +28,7 @@ def unseen_template_warnings(learned: LearnedModel) -> Iterator[Diagnostic]:
     These are fewer than `MIN_SEEN_FACTORS` factors and less than `MIN_SEEN_FRACTION` of the factors, counted over all
     templates that share the weights.
     """
-    if learned.backend in UNRELATIONAL_BACKENDS:
+    if learned.backend in ("local", *BACKENDS_WITH_PROPAGATION):
         return
     for weights in dict.fromkeys(each.weights for each in learned.template_statistics):
         sharing = [each for each in learned.template_statistics if each.weights == weights and each.factors]

@@ -26,9 +26,10 @@ def calibrate_temperature(
 ) -> FitResult:
     """Multiply the learned weights by the scale that maximises the likelihood of held-out labels.
 
-    Each candidate scale is scored by the marginal probabilities of the held-out labels. If the problem has validation
-    labels, these are the held-out labels. Otherwise, each fold of the training labels is held out in turn, and the
-    backend is trained on the other folds; this takes `folds` additional training runs. Fixed weights are not changed.
+    Each candidate scale is scored by the marginal probabilities of the held-out labels; of equally good scales, the one
+    closest to 1 is selected. If the problem has validation labels, these are the held-out labels. Otherwise, each fold of
+    the training labels is held out in turn, and the backend is trained on the other folds; this takes `folds` additional
+    training runs. Fixed weights are not changed.
 
     Raises:
         UsageError: Fewer than 2 folds (E317).
@@ -45,7 +46,9 @@ def calibrate_temperature(
             log_likelihood[k] += (
                 fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
             )
-    scale = float(SCALES[np.nan_to_num(log_likelihood, nan=-np.inf).argmax()])
+    likelihoods = np.nan_to_num(log_likelihood, nan=-np.inf)
+    best = SCALES[likelihoods == likelihoods.max()]
+    scale = float(best[np.abs(np.log(best)).argmin()])
     return replace(
         learned,
         vectors=scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),

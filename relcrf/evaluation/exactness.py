@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.backends.base import AbstractBackend, FitResult, Problem
+from relcrf.backends.propagation import AbstractPropagationBackend
 from relcrf.evaluation.measures import MIN_PROBABILITY
 from relcrf.graph.adjacency import adjacency_matrix, list_neighbours, unconditional_components
 from relcrf.graph.factor_graph import RepeatedScope
@@ -106,8 +107,11 @@ def measure_exactness(
         compared, n_subgraphs: The result of `sample_subgraphs`.
 
     Returns:
-        The error, or None if a subgraph is too large for exact inference.
+        The error, or None if a subgraph is too large for exact inference, or if the predictions of the backend are not
+        marginals of a distribution with the learned weights.
     """
+    if isinstance(system, AbstractPropagationBackend):
+        return None
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     roles = np.where(labelled, Role.CLAMPED, Role.ABSENT)
     roles = np.where(compared, Role.FREE, roles).astype(np.int8)

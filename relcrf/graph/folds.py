@@ -23,3 +23,20 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
         fold_of_group[chosen] = load.argmin()
         load[fold_of_group[chosen]] += labels[chosen]
     return np.where(in_fold, fold_of_group[group], NO_FOLD)
+
+
+def stratified_folds(labels: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Assign labelled variables to folds of equal size, each with about the same fraction of every label.
+
+    Args:
+        labels: Label of each variable, shape (n_variables,).
+        labelled: Indices of the variables to assign, shape (n,).
+
+    Returns:
+        The fold of each variable, shape (n_variables,); `NO_FOLD` for other variables.
+    """
+    shuffled = rng.permutation(labelled)
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    fold = np.full(len(labels), NO_FOLD)
+    fold[by_label] = np.arange(len(by_label)) % folds
+    return fold

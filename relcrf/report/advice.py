@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.unseen_templates import unseen_template_warnings
+from relcrf.backends.unseen_templates import BACKENDS_WITH_PROPAGATION, unseen_template_warnings
 from relcrf.data.frame import Frame
 from relcrf.errors import listing
 from relcrf.language.check import check
@@ -82,7 +82,7 @@ def _training_warnings(
     for name, _, bindings, _, nonzero in templates.rows():
         if not bindings:
             out.append(f"Template '{name}' has no bindings in the training data: its weights were not learned.")
-        elif not nonzero:
+        elif not nonzero and learned.backend not in BACKENDS_WITH_PROPAGATION:
             out.append(f"All weights of template '{name}' are 0: it has no effect.")
     out += [f"{one.message[0].upper()}{one.message[1:]} ({one.code})." for one in unseen_template_warnings(learned)]
     if moment_summary is not None and moment_summary.n_mismatched > MISMATCH_FRACTION * moment_summary.n_moments:

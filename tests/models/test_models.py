@@ -331,6 +331,23 @@ def test_citations_improve_accuracy_on_cora(real):
 
 
 @needs_data
+def test_propagation_improves_accuracy_on_cora_with_few_labels(real):
+    model = load("cora")
+    grounding = model.ground(relcrf.Dataset(real.cora()))
+    rng, states = np.random.default_rng(0), grounding.states
+    hidden = np.ones(len(states), dtype=bool)
+    for state in range(7):
+        hidden[rng.choice(np.flatnonzero(states == state), 20, replace=False)] = False
+    scores = {}
+    for backend in ("local", "propagate", "smooth"):
+        found = api.predict(api.fit(model, grounding, backend, hidden=hidden), grounding, hidden=hidden)
+        scores[backend] = found.score(subset=hidden)
+    assert 0.66 < scores["propagate"].accuracy < 0.76, scores
+    assert scores["smooth"].accuracy > scores["local"].accuracy + 0.12, scores
+    assert scores["smooth"].log_likelihood > scores["propagate"].log_likelihood > scores["local"].log_likelihood, scores
+
+
+@needs_data
 def test_similarity_improves_accuracy_on_olivetti(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "datasets")
     faces = importlib.import_module("faces")

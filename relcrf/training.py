@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.backends.automatic_sharding import shard_if_large
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
-from relcrf.backends.learned_model import LearnedModel, open_domain_values, separate_schemas
+from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
 from relcrf.backends.problems import training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
@@ -190,10 +190,13 @@ class Training:
             spaces = {space.pairs.name: space for space in grounding.candidates}
             texts = {name: spaces[name].pair_texts(pairs) for name, pairs in learned.chosen_candidates.items()}
             grounding = grounding.with_candidates(texts)
+        chosen = learned.system or system
         return LearnedModel(
             spec=self.spec,
-            backend=self.backend,
-            settings=asdict(system),
+            backend=chosen.name,
+            settings=asdict(chosen),
+            request=BackendRequest(self.backend, asdict(system)),
+            trials=learned.trials,
             chosen_settings=learned.settings,
             vectors=learned.vectors,
             layout=grounding.graph.layout,

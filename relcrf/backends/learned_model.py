@@ -69,11 +69,19 @@ def separate_schemas(vectors: Iterable[str], grounding: Grounding) -> dict[str, 
 
 
 @dataclass(frozen=True)
+class BackendRequest:
+    """The backend that a training run was started with, and all its settings."""
+
+    backend: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class LearnedModel:
     """A model with all information that prediction needs.
 
     Args:
-        backend, settings: Name and settings of the backend, as requested.
+        backend, settings: Name and settings of the backend; if `auto` was requested, of the backend that it chose.
         chosen_settings: The values that training chose for settings with the value `auto`.
         vectors: Weight vectors by name, of shape (layout.size,), except those in `schemas`.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
@@ -86,6 +94,8 @@ class LearnedModel:
         histograms, moments: See `FitResult`.
         schemas: Schemas of the vectors that have a separate layout, by name.
         template_statistics: The factors of each template in the training problem; empty if the run folder has none.
+        request: The backend and the settings of the request; None if the run folder is of an earlier version.
+        trials: The candidates among which `auto` chose, as table rows; see `FitResult`.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -105,6 +115,8 @@ class LearnedModel:
     moments: Moments | None = None
     template_statistics: tuple[TemplateStatistics, ...] = ()
     statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
+    request: BackendRequest | None = None
+    trials: tuple[Mapping[str, Any], ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:

@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from relcrf.backends.checkpoints import Timings, WallCpuSeconds, parse_seconds
 from relcrf.backends.damaged_files import damaged_file_error
-from relcrf.backends.learned_model import SEPARATE_LAYOUTS, LearnedModel, WeightSchema
+from relcrf.backends.learned_model import SEPARATE_LAYOUTS, BackendRequest, LearnedModel, WeightSchema
 from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
@@ -176,6 +176,8 @@ def save(
         "backend": learned.backend,
         "settings": dict(learned.settings),
         "chosen_settings": dict(learned.chosen_settings),
+        "request": None if learned.request is None else asdict(learned.request),
+        "trials": [dict(row) for row in learned.trials],
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "template_statistics": [asdict(each) for each in learned.template_statistics],
@@ -243,6 +245,8 @@ def load(folder: Path) -> LearnedModel:
         backend = from_json_value(str, run["backend"])
         settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
         summary, converged = dict(run["summary"]), bool(run["converged"])
+        request = from_json_value(BackendRequest | None, run.get("request"))
+        trials = tuple(from_json_value(list[dict[str, Any]], run.get("trials", [])))
         factor_statistics: tuple[TemplateStatistics, ...] = from_json_value(
             tuple[TemplateStatistics, ...], run.get("template_statistics", [])
         )
@@ -287,6 +291,8 @@ def load(folder: Path) -> LearnedModel:
         schemas=schemas,
         moments=moments,
         template_statistics=factor_statistics,
+        request=request,
+        trials=trials,
     )
 
 

@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractLikelihoodBackend, FitResult, Monitor, Problem
-from relcrf.backends.local import LocalBackend, UnaryLikelihoodSpec
+from relcrf.backends.base import FitResult, Monitor, Problem
+from relcrf.backends.exact import UnaryLikelihoodSpec
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
+from relcrf.backends.local import LocalBackend
 from relcrf.backends.propagation import (
     SELECTION_TOLERANCE,
     AbstractPropagationBackend,
@@ -62,7 +64,7 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
     (smooth). Two variables of a domain are linked if a factor contains both.
 
     Args:
-        l2, max_iterations, tolerance, optimiser: Settings of `local`.
+        l2, unary_l2, max_iterations, tolerance, optimiser: Settings of `local`.
         alpha_correct: Weight of the links in the first step, below 1. 0 selects a value by held-out labels.
         alpha_smooth: Weight of the links in the second step, below 1. 0 selects a value by held-out labels.
         scale: Factor of the propagated errors. 0 scales the error of each variable to the mean error of the labels.
@@ -72,6 +74,7 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "smooth"
+    can_sum_out: ClassVar[bool] = False
     smoothing_grid: ClassVar[tuple[float, ...]] = SMOOTHING_GRID
     alpha_correct: float = 0.0
     alpha_smooth: float = 0.0
@@ -84,11 +87,11 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
     @cached_property
     def base(self) -> LocalBackend:
         """The backend of the base predictions."""
-        return LocalBackend(self.l2, self.max_iterations, self.tolerance, self.optimiser, self.seed)
+        return replace(self.as_backend(LocalBackend), seed=self.seed)
 
-    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+    def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_supported(problem)
-        base = self.base.fit(problem, monitor)
+        base = self.base.fit_labels(problem, monitor)
         labels = training_labels(problem)
         frequencies = ClassFrequencies.from_labels(problem, labels)
         linked = LinkedProblem.build(problem, self.name, with_absent=True)
@@ -108,7 +111,7 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
 
     def _base_probabilities(self, linked: LinkedProblem, held_out: HeldOutLabels, base: FitResult) -> list[np.ndarray]:
         """Return the base predictions of a model that is trained without the held-out labels."""
-        fit = base if held_out.problem is linked.problem else self.base.fit(held_out.problem, Monitor())
+        fit = base if held_out.problem is linked.problem else self.base.fit_labels(held_out.problem, Monitor())
         return self.base_probabilities(linked, fit.vectors)
 
     def base_probabilities(self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
@@ -30,8 +30,11 @@ a class, 0.01 is best for normalised words; with 60 % of 2,708 labels, 0.1."""
 AGREEMENTS = (0.15, 0.3, 0.6, 1.0)
 """Values of `agreement` if few labels are linked. A link between equal labels is more probable by the factor exp(value)."""
 
-THRESHOLDS = (0.9, 0.7)
-"""Values of `threshold` for self-training. Below 0.7, the targets of the first round are too often wrong."""
+PRIOR_L2 = 30.0
+"""Value of `l2` with which weights stay near `agreement` if few labels are linked."""
+
+SELF_TRAINING = (("em", 0.9), ("em", 0.7), ("self", 0.9))
+"""Values of `unlabelled` and of `threshold`. Below 0.7, the targets of the first round are too often wrong."""
 
 FEW_LABELS = 500
 """Number of labels below which several folds are held out, and each fit takes little time."""
@@ -158,6 +161,11 @@ def describe_settings(system: AbstractBackend) -> str:
     return " ".join(f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in values.items())
 
 
+def _with_settings(system: AbstractBackend, **settings: Any) -> AbstractBackend:
+    """Return a backend with other values of the settings that it has."""
+    return replace(system, **{name: value for name, value in settings.items() if name in vars(system)})
+
+
 @dataclass(frozen=True, eq=False)
 class _Search:
     """The search for the best candidate.
@@ -182,9 +190,10 @@ class _Search:
         local = best
         if self._is_relational:
             best = self._best_relational(best)
-        if self._may_use_unlabelled(best):
+        if self._may_use_unlabelled:
             best = self._best_self_training(best)
-        learned = best.system.fit(self.problem, monitor)
+        # Without validation labels, a backend that also chooses settings makes the same choice as in the comparison.
+        learned = best.system.fit(replace(self.problem, validation=None), monitor)
         if not self._is_large:
             learned = self._calibrate(best, learned)
         assert best.labels is not None and local.labels is not None
@@ -211,22 +220,14 @@ class _Search:
         penalty = {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
         best = local
         for name, settings in self._relational_candidates():
-            system = make_backend(name)
-            names = {each.name for each in fields(system)}
-            best = self._better(best, self._try(replace(system, **{n: v for n, v in {**penalty, **settings}.items() if n in names})))
-        relational = max(
-            (trial for trial in self._trials if trial.system.name not in ("local", "propagate", "smooth")),
-            key=lambda trial: trial.score,
-        )
+            best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
         if not self._is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
+            system = _with_settings(make_backend("pseudo", inference="bp", l2=PRIOR_L2), **penalty)
             for agreement in AGREEMENTS:
-                if "agreement" in vars(relational.system):
-                    best = self._better(best, self._try(replace(relational.system, agreement=agreement)))
-        if not self._is_large and best.system.name not in ("local", "propagate", "smooth") and penalty["unary_l2"]:
+                best = self._better(best, self._try(_with_settings(system, agreement=agreement)))
+        if not self._is_large and penalty["unary_l2"]:
             for factor in (1 / 3, 3.0) if self.effort > 1 else ():
-                changed = {"unary_l2": factor * penalty["unary_l2"]}
-                if "unary_l2" in vars(best.system):
-                    best = self._better(best, self._try(replace(best.system, **changed)))
+                best = self._better(best, self._try(_with_settings(best.system, unary_l2=factor * penalty["unary_l2"])))
         return best
 
     def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
@@ -242,18 +243,23 @@ class _Search:
             candidates.append(("gated", {}))
         return candidates
 
-    def _may_use_unlabelled(self, best: Trial) -> bool:
+    @property
+    def _may_use_unlabelled(self) -> bool:
         n_absent, n_labels = int((self.problem.roles == Role.ABSENT).sum()), int(self._labelled.sum())
-        return not self._is_large and n_absent > n_labels and "unlabelled" in vars(best.system)
+        return not self._is_large and n_absent > n_labels
 
     def _best_self_training(self, best: Trial) -> Trial:
-        """Return the best trial with and without self-training."""
-        supervised = best
-        for threshold in THRESHOLDS:
-            for treatment in ("em", "self") if supervised.system.name != "local" else ("self",):
-                trial = self._try(replace(supervised.system, unlabelled=treatment, threshold=threshold))
-                if trial.is_better_than(supervised, MIN_STANDARD_ERRORS):
-                    best = self._better(best, trial)
+        """Return the best trial with and without self-training of the best trial of each backend."""
+        by_backend: dict[str, Trial] = {}
+        for trial in sorted(self._trials, key=lambda trial: trial.score):
+            by_backend[trial.system.name] = trial
+        chosen = [trial for trial in by_backend.values() if "unlabelled" in vars(trial.system)]
+        for supervised in sorted(chosen, key=lambda trial: -trial.score)[: 1 + self.effort]:
+            for treatment, threshold in SELF_TRAINING:
+                trial = self._try(_with_settings(supervised.system, unlabelled=treatment, threshold=threshold))
+                has_targets = getattr(best.system, "unlabelled", "ignore") != "ignore"
+                if trial.is_better_than(best, 0.0 if has_targets else MIN_STANDARD_ERRORS):
+                    best = trial
         return best
 
     def _try(self, system: AbstractBackend) -> Trial:
@@ -290,7 +296,7 @@ class _Search:
             for k in {unscaled, index - 1, index, index + 1} - scores.keys():
                 scores[k] = self._score_scale(best, float(SCALES[k])) if 0 <= k < len(SCALES) else -np.inf
             found = max(scores, key=lambda k: scores[k])
-            if found == index or found == unscaled:
+            if found in (index, unscaled):
                 break
             index = found
         scale = float(SCALES[found])
@@ -318,7 +324,9 @@ class _Search:
     @cached_property
     def _is_large(self) -> bool:
         graph = self.problem.graph
-        return sum(group.nbytes // 8 + group.n_factors * group.n_joint_states for group in graph.groups) > MAX_SMALL_SIZE
+        return (
+            sum(group.nbytes // 8 + group.n_factors * group.n_joint_states for group in graph.groups) > MAX_SMALL_SIZE
+        )
 
     @cached_property
     def _n_pair_cells(self) -> int:

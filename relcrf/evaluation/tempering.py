@@ -15,8 +15,9 @@ from relcrf.columns.offsets import offsets
 from relcrf.evaluation.measures import MIN_PROBABILITY
 from relcrf.evaluation.predictions import FoldPrediction
 
-MAX_LOG_TEMPERATURE = 1.5
-"""Limit of the logarithm of a temperature; a model that needs more than a factor of 4.5 is not calibrated by it."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.8, 4.5
+"""Limits of a temperature. Overconfident predictions of a good model need a large temperature. A small temperature would
+hide that a penalty is too large, and self-training needs some predictions with a high probability."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ def temper(predictions: Sequence[FoldPrediction]) -> TemperedLabels:
 
     found = minimize_scalar(
         lambda value: -float(log_probabilities(value).mean()),
-        bounds=(-MAX_LOG_TEMPERATURE, MAX_LOG_TEMPERATURE),
+        bounds=(np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)),
         method="bounded",
     )
     return TemperedLabels(log_probabilities(found.x), float(np.exp(found.x)))

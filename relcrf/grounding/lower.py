@@ -207,9 +207,9 @@ def lower_numbers(expression: e.Expression, parameter: Parameter, context: Lower
 
 def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context: LoweringContext) -> p.Plan:
     """Return the plan of the combinations of local names of an aggregate: outputs `vid` and, for a local name, `other`."""
-    scope = NameScope(context.spec, (parameter,), aggregate.where)
-    names = {name} | _positive_names(aggregate.where)
-    local = tuple(Parameter(n, type_name) for n, type_name in scope.existential_types.items() if n in names)
+    scope = NameScope(context.spec, (parameter,), None).aggregate_scope(aggregate)
+    names = ({name} | _positive_names(aggregate.where)) - {parameter.name}
+    local = tuple(Parameter(n, type_name) for n, type_name in scope.type_names.items() if n in names)
     builder = _PlanBuilder(context, (parameter, *local), aggregate.where, scope)
     outputs = (("vid", parameter.name), ("other", name))
     columns = tuple((output, builder.column_for_name(bound_name), "integer") for output, bound_name in outputs)

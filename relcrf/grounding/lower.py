@@ -7,7 +7,7 @@ a logical variable of a declaration. An *existential name* is a variable that oc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relcrf.data.names import (
@@ -182,6 +182,9 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
         lowered_gate, values = _lower_gate(builder, gate)
         outputs += values
     plan = builder.finish(tuple(outputs), is_distinct=builder.has_existentials)
+    if bag is not None:  # a row is a binding and a value of the bag
+        codes = ((name, term) for name, term, _ in plan.outputs if name == "k0" and isinstance(term, p.Column))
+        plan = replace(plan, bindings=(*plan.bindings, *codes))
     return LoweredTemplate(
         template,
         scope,

@@ -247,6 +247,23 @@ def test_size_is_planned():
     assert (planned.bindings, planned.is_exact) == ((expected > 0).sum(), True)
 
 
+def test_condition_with_existential_names():
+    text = "template t(p: Page) where Link(p, q) and q.length > 0 over p.topic by smooth(p)"
+    grounding = ground(bound_model(text))
+    expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
+    is_kept = (DIRECTED @ (KNOWN_LENGTH > 0)) > 0
+    np.testing.assert_allclose(feature_matrix(grounding, "t"), expected * is_kept, rtol=1e-6, atol=1e-6)
+    bound = bound_model(text)
+    create_relation_tables(bound)
+    planned = plan_templates(bound)[1]
+    (group,) = grounding.groups("t")
+    assert (planned.bindings, planned.factors, planned.bytes) == (
+        grounding.bindings["t"],
+        group.n_factors,
+        group.nbytes,
+    )
+
+
 def test_too_many_entries_are_rejected():
     with pytest.raises(BudgetError, match="'smooth' would have up to"):
         ground(bound_model("template t(p: Page) over p.topic by smooth(p)"), budget=20)

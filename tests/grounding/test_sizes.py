@@ -30,6 +30,7 @@ TEMPLATES = {
     "number": "(e: E) over e.d by 1, e.r",
     "words": "(e: E, v: W) where v in e.w over e.d per v",
     "counted": "(e: E) over e.d by e.w",
+    "linked_counted": "(e: E) where R(e, o) over e.d by e.w",
     "weighted": "(e: E, v: W) where v in e.w over e.d per v by 1, e.r",
     "neighbours": "(e: E, o: E) where R(e, o) over e.d by o.r",
     "by_group": "(e: E, o: E) where R(e, o) over e.d per o.g",

@@ -73,7 +73,8 @@ class PartialDeclaration(DeclarationTokens):
                 _, around = next((r, s) for r, s in reversed(found) if k in r)
                 condition = self._condition(k + 2, stop)
                 if condition is not None:
-                    found.append((range(k, stop + 1), around.aggregate_scope(Aggregate(self.texts[k], (), condition))))
+                    aggregate = Aggregate(self.texts[k], self._aggregate_terms(k + 2, stop), condition)
+                    found.append((range(k, stop + 1), around.aggregate_scope(aggregate)))
         return tuple(found)
 
     def scope_at(self, k: int) -> NameScope:
@@ -99,6 +100,13 @@ class PartialDeclaration(DeclarationTokens):
                 found.append(Membership(Name(self.texts[k - 1]), Attribute(self.texts[k + 1], self.texts[k + 3])))
             k += 1
         return optional_conjunction(found)
+
+    def _aggregate_terms(self, start: int, stop: int) -> tuple[Name, ...]:
+        """Return the names in the terms of an aggregate, which precede its `where`."""
+        if "where" not in self.texts[start:stop]:
+            return ()
+        terms = self.tokens[start : self.texts.index("where", start)]
+        return tuple(Name(token.text) for token in terms if token.kind == "name")
 
     def _is_member(self, k: int) -> bool:
         """Return whether token `k` is the `in` of `w in p.words`."""

@@ -7,7 +7,7 @@ a logical variable of a declaration. An *existential name* is a variable that oc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relcrf.data.names import (
@@ -182,6 +182,9 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
         lowered_gate, values = _lower_gate(builder, gate)
         outputs += values
     plan = builder.finish(tuple(outputs), is_distinct=builder.has_existentials)
+    if bag is not None:  # a row is a binding and a value of the bag
+        codes = ((name, term) for name, term, _ in plan.outputs if name == "k0" and isinstance(term, p.Column))
+        plan = replace(plan, bindings=(*plan.bindings, *codes))
     return LoweredTemplate(
         template,
         scope,
@@ -207,9 +210,9 @@ def lower_numbers(expression: e.Expression, parameter: Parameter, context: Lower
 
 def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context: LoweringContext) -> p.Plan:
     """Return the plan of the combinations of local names of an aggregate: outputs `vid` and, for a local name, `other`."""
-    scope = NameScope(context.spec, (parameter,), aggregate.where)
-    names = {name} | _positive_names(aggregate.where)
-    local = tuple(Parameter(n, type_name) for n, type_name in scope.existential_types.items() if n in names)
+    scope = NameScope(context.spec, (parameter,), None).aggregate_scope(aggregate)
+    names = ({name} | _positive_names(aggregate.where)) - {parameter.name}
+    local = tuple(Parameter(n, type_name) for n, type_name in scope.type_names.items() if n in names)
     builder = _PlanBuilder(context, (parameter, *local), aggregate.where, scope)
     outputs = (("vid", parameter.name), ("other", name))
     columns = tuple((output, builder.column_for_name(bound_name), "integer") for output, bound_name in outputs)

@@ -28,6 +28,7 @@ from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import count_patterns, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition, reduce_to_one_row
 from relcrf.grounding.variables import domain_values
+from relcrf.model.expressions import Attribute
 from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
@@ -44,7 +45,8 @@ class TemplatePlan:
         factors: number of factors.
         weights: number of weights that the template uses; several templates may share weights.
         bytes: memory for the factors, in bytes.
-        is_exact: False if the numbers are upper bounds.
+        is_exact: False if the numbers are upper bounds. If a template exceeds the budget, its join is not run, and all
+            numbers except `bindings` are upper bounds.
         hub: description of the value with the most combinations of rows in the joins; empty without a join.
         is_candidate: True for candidates, which are not in the graph until structure learning selects them.
         cells: for candidates, the number of cells (see `candidates.py`), which are stored instead of factors.
@@ -86,7 +88,7 @@ def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bo
         weight_groups.setdefault(lowered.template.weights, []).append(lowered)
     sizes = [_estimate_template(degrees, lowered, budget, exact=exact) for lowered, _ in reduced]
     return [
-        _plan_template(degrees, lowered, repetition, size, weight_groups[lowered.template.weights])
+        _plan_template(degrees, lowered, repetition, size, weight_groups[lowered.template.weights], budget)
         for (lowered, repetition), size in zip(reduced, sizes, strict=True)
     ]
 
@@ -120,13 +122,17 @@ def _plan_template(
     repetition: RowRepetition | None,
     size: PlanSize,
     weight_group: list[LoweredTemplate],
+    budget: int,
 ) -> TemplatePlan:
     bound = degrees.bound
     values = [domain_values(bound, kind) for kind in lowered.term_types]
     is_small = size.is_exact and size.bindings <= MAX_COUNTED_BINDINGS
     n_keys = count_keys(bound, weight_group) if is_small else _max_keys(bound, lowered, size.bindings)
     weights = n_keys * max(1, len(lowered.features)) * count_patterns(lowered, values)
-    groups = _count_groups(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
+    if size.is_exact and size.bindings <= budget:
+        groups = _count_groups(bound, lowered, size.bindings, values)
+    else:
+        groups = [(_max_factors(bound, lowered, size.bindings), size.bindings)]
     arity, width, has_keys = len(lowered.variables), len(lowered.features), bool(lowered.keys)
     n_bytes = sum(
         count_group_bytes(n_bindings, n_factors, arity, width, has_keys=has_keys) for n_factors, n_bindings in groups
@@ -164,6 +170,14 @@ def _max_keys(bound: BoundModel, lowered: LoweredTemplate, bindings: int) -> int
     n_combinations = math.prod(bindings if texts is None else len(texts) for texts in key_values)
     is_fixed = len(key_values) == 1 and key_values[0] is not None
     return n_combinations if is_fixed else min(n_combinations, max(bindings, 1))
+
+
+def _max_factors(bound: BoundModel, lowered: LoweredTemplate, bindings: int) -> int:
+    """Return an upper bound of the number of factors; an attribute of an entity has at most one unary factor per case."""
+    (term, *others) = lowered.terms
+    if others or lowered.evidence or not isinstance(term, Attribute):
+        return bindings
+    return min(bindings, bound.size(lowered.scope.type_names[term.binder]))
 
 
 def _count_groups(

@@ -45,11 +45,33 @@ class NameScope:
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """Return the scope inside an aggregate; its binders are this scope's names and the names listed in `count`."""
+        """Return the scope inside an aggregate; its binders are this scope's names and the names listed in `count`.
+
+        If only a bag determines the type of a name in the terms, as in `count { x where w in x.words }`, the name is also
+        a binder.
+        """
         scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
-        terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
+        terms = [term.name for term in aggregate.terms if isinstance(term, e.Name)]
         counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
+        for name in sorted(set().union(*map(e.names_in, aggregate.terms)) - set(scope.type_names)):
+            counted |= scope._bag_owner(name)
         return NameScope(self.spec, _to_parameters({**self.type_names, **counted}), aggregate.where)
+
+    def _bag_owner(self, name: str) -> dict[str, str]:
+        """Return the only entity type that `name` in `w in name.words` can have, by name; empty if there are several."""
+        owners: set[str] = set()
+        for node in walk(self.where, descend=lambda node: not isinstance(node, e.Aggregate)):
+            if isinstance(node, e.Membership) and node.bag.binder == name:
+                element = self.type_names.get(node.element.name) if isinstance(node.element, e.Name) else None
+                for entity in self.spec.entities:
+                    declared = self.spec.attribute(entity.name, node.bag.attribute)
+                    if (
+                        declared is not None
+                        and isinstance(declared.type, t.Bag)
+                        and element in (None, declared.type.domain)
+                    ):
+                        owners.add(entity.name)
+        return {name: owners.pop()} if len(owners) == 1 else {}
 
     @cached_property
     def existential_types(self) -> dict[str, str]:

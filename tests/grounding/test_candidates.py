@@ -314,3 +314,18 @@ def test_invalid_triples_raise_error(line, code, why):
     grounding = relcrf.parse(f"{text}candidates {line}\n").ground(relcrf.Dataset(traits_world()))
     with pytest.raises(UsageError, match=rf"{code}[\s\S]*{why}"):
         _ = grounding.candidates
+
+
+@pytest.mark.parametrize(
+    "condition", ["n < m and p < o", "n < m and o < p and n < o", "n < m and n != o and Near(o, p)"]
+)
+def test_conditions_on_keys_of_one_literal(condition):
+    data = relcrf.Dataset(traits_world(nations=5))
+    parameters = "n: Nation, m: Nation, o: Nation, p: Nation, v: Verb"
+    own = f"candidates own({parameters}) where {condition} over verb(n, m, v) and verb(o, p, v) per n, m, o, p\n"
+    grounding = relcrf.parse(TEXT + own).ground(data)
+    space = next(s for s in grounding.candidates if s.pairs.name == "own")
+    texts = space.pair_texts(space.pairs.all_pairs())
+    expanded = relcrf.parse(TEXT + own.replace("candidates", "template")).ground(data)
+    found = factors(grounding.with_candidates({"own": texts}), "own")
+    assert found and found == factors(expanded, "own")

@@ -153,6 +153,7 @@ def test_propagation_equals_dense_products(operand, expected, normalisation, rel
         ("mean { q.words where Link(p, q) }", DIRECTED @ COUNTS / OUT_DEGREE),
         ("sum { q.words where Link(p, q) and q.length > 0 }", DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0))),
         ("sum { q.words where Link(p, m) and Link(m, q) }", DIRECTED @ DIRECTED @ COUNTS),
+        ("sum { q.words where w in p.words and w in q.words }", (COUNTS > 0).astype(float) @ (COUNTS > 0).T @ COUNTS),
         ("sum { q.pixels where Link(p, q) }", DIRECTED @ PIXELS),
         ("mean { tfidf(q.words) where Link(q, p) }", None),
         ("sum { standardise(q.length) where Link(p, q) }", DIRECTED @ STANDARD_LENGTH),
@@ -166,6 +167,25 @@ def test_functions_and_aggregates_equal_dense_products(feature, expected):
         count = DIRECTED.sum(axis=1, keepdims=True)
         expected = (count - count.mean()) / count.std()
     np.testing.assert_allclose(values_of(feature), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_names_in_aggregates_are_typed_by_bags():
+    text = """
+        template t(p: Page, w: Word)
+            where w in p.words and count { x where w in x.words } > 2
+            over  p.topic
+            per   w
+            by    count { x where w in x.words }, sum { x.length where w in x.words and Link(p, x) }
+    """
+    rows = ground(bound_model(text)).instances("t")
+    assert list(rows.columns) == ["p", "p.topic", "w", *(name for name in rows.columns if "{" in name)]
+    frequency, first, second = (COUNTS > 0).sum(axis=0), *[name for name in rows.columns if "{" in name]
+    found = {(p, w): (a, b) for p, w, a, b in zip(*(rows[c] for c in ("p", "w", first, second)), strict=True)}
+    sums = DIRECTED @ (KNOWN_LENGTH * (COUNTS > 0))
+    assert found == {
+        (KEYS[i], f"w{j}"): (frequency[j], pytest.approx(sums[i, j]))
+        for i, j in np.argwhere((COUNTS > 0) & (frequency > 2)).tolist()
+    }
 
 
 def test_functions_equal_scikit_learn():
@@ -225,6 +245,23 @@ def test_size_is_planned():
     planned = plan_templates(bound)[1]
     expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
     assert (planned.bindings, planned.is_exact) == ((expected > 0).sum(), True)
+
+
+def test_condition_with_existential_names():
+    text = "template t(p: Page) where Link(p, q) and q.length > 0 over p.topic by smooth(p)"
+    grounding = ground(bound_model(text))
+    expected = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
+    is_kept = (DIRECTED @ (KNOWN_LENGTH > 0)) > 0
+    np.testing.assert_allclose(feature_matrix(grounding, "t"), expected * is_kept, rtol=1e-6, atol=1e-6)
+    bound = bound_model(text)
+    create_relation_tables(bound)
+    planned = plan_templates(bound)[1]
+    (group,) = grounding.groups("t")
+    assert (planned.bindings, planned.factors, planned.bytes) == (
+        grounding.bindings["t"],
+        group.n_factors,
+        group.nbytes,
+    )
 
 
 def test_too_many_entries_are_rejected():

@@ -30,6 +30,7 @@ TEMPLATES = {
     "number": "(e: E) over e.d by 1, e.r",
     "words": "(e: E, v: W) where v in e.w over e.d per v",
     "counted": "(e: E) over e.d by e.w",
+    "linked_counted": "(e: E) where R(e, o) over e.d by e.w",
     "weighted": "(e: E, v: W) where v in e.w over e.d per v by 1, e.r",
     "neighbours": "(e: E, o: E) where R(e, o) over e.d by o.r",
     "by_group": "(e: E, o: E) where R(e, o) over e.d per o.g",
@@ -141,3 +142,16 @@ def test_enormous_cross_product_is_rejected_without_counting():
     assert (planned.bindings, planned.is_exact) == (n * (n - 1), True)  # from degrees alone
     with pytest.raises(BudgetError, match="39,999,800,000 bindings"):
         ground(bound)
+
+
+def test_join_over_budget_is_not_run(monkeypatch):
+    for function in ("count", "count_distinct", "count_by", "distinct"):
+        monkeypatch.setattr(f"relcrf.grounding.preview.sql.{function}", None)
+    text = "template path(e: E, m: E, n: E) where R(e, m) and R(m, n) over e.d per m"
+    bound = bind(relcrf.parse(f"{DECLARATIONS}\n{text}").spec, dataset(0))
+    create_relation_tables(bound)
+    (planned,) = plan_templates(bound, budget=20)
+    assert planned.is_exact and planned.bindings > 20
+    assert planned.factors == bound.size("E")
+    with pytest.raises(TypeError):
+        plan_templates(bound, budget=10**6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
-from relcrf.backends.registry import backend_names, make_backend
+from relcrf.backends.registry import make_backend
 from relcrf.backends.weight_priors import agreement_patterns
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.calibration import SCALES, scale_weights
@@ -44,6 +44,9 @@ FEW_LINKS = 300
 
 MAX_SMALL_SIZE = 3_000_000
 """Number of numbers in the ground graph up to which settings are varied; above it, only default settings are compared."""
+
+TOLERANCE = 1e-3
+"""Setting `tolerance` of the candidates. Predictions with the default tolerance differ less than those of two folds."""
 
 MAX_DENSE_CELLS = 1_000_000
 """Number of cells of pairwise tables up to which `dense` is tried; its training needs belief propagation in each step."""
@@ -209,38 +212,41 @@ class _Search:
 
     def _best_local(self) -> Trial:
         """Return the best trial of backend `local`, with several penalties unless the graph is large."""
-        best = self._try(make_backend("local"))
-        strengths = () if self._is_large else UNARY_STRENGTHS[: 3 if self.effort == 1 else None]
-        for strength in strengths:
-            best = self._better(best, self._try(make_backend("local", unary_l2=strength)))
-        return best
+        local = make_backend("local")
+        if self._is_large:
+            return self._try(local)
+        strengths = UNARY_STRENGTHS[: 3 if self.effort == 1 else None]
+        trials = [self._try(_with_settings(local, unary_l2=strength)) for strength in strengths]
+        return max(trials, key=lambda trial: trial.score)
 
     def _best_relational(self, local: Trial) -> Trial:
         """Return the best trial of `local` and of the backends that use relations."""
-        penalty = {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
-        best = local
+        penalty = {} if self._is_large else {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
+        best = self._better(local, self._try_penalties(make_backend("ess"), penalty))
+        penalty = {name: getattr(best.system, name) for name in penalty}
         for name, settings in self._relational_candidates():
             best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
         if not self._is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
             system = _with_settings(make_backend("pseudo", inference="bp", l2=PRIOR_L2), **penalty)
             for agreement in AGREEMENTS:
                 best = self._better(best, self._try(_with_settings(system, agreement=agreement)))
-        if not self._is_large and penalty["unary_l2"]:
-            for factor in (1 / 3, 3.0) if self.effort > 1 else ():
-                best = self._better(best, self._try(_with_settings(best.system, unary_l2=factor * penalty["unary_l2"])))
         return best
 
+    def _try_penalties(self, system: AbstractBackend, penalty: Mapping[str, float]) -> Trial:
+        """Return the best trial of a backend with the penalty of `local`, and with smaller and larger penalties."""
+        factors = (1.0, 1 / 3, 3.0) if penalty and self.effort > 1 else (1.0,)
+        changed = ({name: factor * value for name, value in penalty.items()} for factor in factors)
+        return max((self._try(_with_settings(system, **each)) for each in changed), key=lambda trial: trial.score)
+
     def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
-        installed = backend_names()
-        candidates: list[tuple[str, dict[str, Any]]] = [("ess", {}), ("pseudo", {"inference": "bp"})]
-        if not self._is_large:
-            candidates += [(name, {}) for name in ("propagate", "smooth") if name in installed]
-            if self._n_pair_cells <= MAX_DENSE_CELLS and self.effort > 1:
-                candidates.append(("dense", {}))
+        """Return the names and settings of further backends that use relations."""
+        candidates: list[tuple[str, dict[str, Any]]] = [("pseudo", {"inference": "bp"})]
+        if not (self._is_large or self.folds[0].whole_components):
+            candidates += [("propagate", {}), ("smooth", {})]
+        if self.effort > 2 and self._n_pair_cells <= MAX_DENSE_CELLS:
+            candidates += [("dense", {}), ("gated", {})]
         if self.problem.candidates:
             candidates.append(("trmrf", {}))
-        if self.effort > 2:
-            candidates.append(("gated", {}))
         return candidates
 
     @property
@@ -269,7 +275,9 @@ class _Search:
         started = time.process_time()
         try:
             for fold in self.folds:
-                predicted, learned = predict_fold(self.scored_problem, fold, system)
+                predicted, learned = predict_fold(
+                    self.scored_problem, fold, _with_settings(system, tolerance=TOLERANCE)
+                )
                 predictions.append(predicted)
                 fits.append(learned)
             labels = temper(predictions)

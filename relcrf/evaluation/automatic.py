@@ -33,7 +33,7 @@ AGREEMENTS = (0.15, 0.3, 0.6, 1.0)
 PRIOR_L2 = 30.0
 """Value of `l2` with which weights stay near `agreement` if few labels are linked."""
 
-SELF_TRAINING = (("em", 0.9), ("em", 0.7), ("self", 0.9))
+SELF_TRAINING = (("em", 0.9), ("em", 0.7))
 """Values of `unlabelled` and of `threshold`. Below 0.7, the targets of the first round are too often wrong."""
 
 FEW_LABELS = 500
@@ -53,6 +53,9 @@ MAX_DENSE_CELLS = 1_000_000
 
 MIN_STANDARD_ERRORS = 1.0
 """Minimum gain of a more complex candidate over a simpler one, in standard errors of the paired difference."""
+
+MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE = 2.0, 0.002
+"""Minimum gain in standard errors, and in nats, for predictions of a graph without labels."""
 
 EFFORTS = {"quick": 1, "normal": 2, "thorough": 3}
 """Levels of the setting `effort`."""
@@ -93,11 +96,15 @@ class AutoBackend(AbstractBackend):
         labelled = labelled_in_problem(problem)
         if (problem.roles == Role.FREE).sum() > labelled.sum():
             return _train_default(problem, monitor, "latent attributes have no labels to hold out")
+        is_large, effort = _is_large(problem), EFFORTS[self.effort]
+        if is_large and problem.validation is None and not (problem.roles == Role.ABSENT).any():
+            everything = Fold.from_test("training labels", labelled, whole=True)
+            return _Search(problem, problem, [everything], effort, is_large=True, in_sample=True).run(monitor)
         try:
             scored_problem, folds = automatic_folds(problem, FEW_LABELS, self.seed, thorough=self.effort == "thorough")
         except RelcrfError as error:
             return _train_default(problem, monitor, error.diagnostics[0].message)
-        return _Search(problem, scored_problem, folds, EFFORTS[self.effort]).run(monitor)
+        return _Search(problem, scored_problem, folds, effort, is_large=is_large).run(monitor)
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
         self._reject_untrained()
@@ -105,6 +112,11 @@ class AutoBackend(AbstractBackend):
     def _reject_untrained(self) -> NoReturn:
         message = "backend 'auto' has no distribution before training has chosen a backend"
         raise UsageError(Diagnostic("E368", message, hint="use the backend that the run names"))
+
+
+def _is_large(problem: Problem) -> bool:
+    groups = problem.graph.groups
+    return sum(group.nbytes // 8 + group.n_factors * group.n_joint_states for group in groups) > MAX_SMALL_SIZE
 
 
 def _train_default(problem: Problem, monitor: Monitor, reason: str) -> FitResult:
@@ -137,12 +149,12 @@ class Trial:
         """The calibrated log-likelihood per held-out label, in nats; -inf if it is undefined."""
         return -np.inf if self.labels is None else float(np.nan_to_num(self.labels.mean, nan=-np.inf))
 
-    def is_better_than(self, other: Trial, standard_errors: float = 0.0) -> bool:
-        """Return True if the gain over another trial exceeds a number of standard errors of the paired difference."""
+    def is_better_than(self, other: Trial, standard_errors: float = 0.0, min_gain: float = 0.0) -> bool:
+        """Return True if the gain over another trial exceeds `min_gain` and that many standard errors of the gain."""
         if self.labels is None or other.labels is None:
             return self.score > other.score
         gain = self.labels.log_probabilities - other.labels.log_probabilities
-        return bool(gain.mean() > standard_errors * gain.std() / np.sqrt(len(gain)))
+        return bool(gain.mean() > max(standard_errors * gain.std() / np.sqrt(len(gain)), min_gain))
 
     def row(self) -> dict[str, Any]:
         """Return the trial as a table row."""
@@ -176,12 +188,18 @@ class _Search:
     Args:
         problem: The training problem.
         scored_problem: The problem whose labels include the held-out labels.
+        is_large: Whether only default settings are compared.
+        in_sample: Whether candidates are trained with all labels, and predict the same labels together. In a large graph
+            without unlabelled variables, the labels far outnumber the weights, and holding out variables would remove a
+            large part of the links.
     """
 
     problem: Problem
     scored_problem: Problem
     folds: Sequence[Fold]
     effort: int
+    is_large: bool
+    in_sample: bool = False
 
     @cached_property
     def _trials(self) -> list[Trial]:
@@ -196,8 +214,9 @@ class _Search:
         if self._may_use_unlabelled:
             best = self._best_self_training(best)
         # Without validation labels, a backend that also chooses settings makes the same choice as in the comparison.
-        learned = best.system.fit(replace(self.problem, validation=None), monitor)
-        if not self._is_large:
+        unreserved = replace(self.problem, validation=None)
+        learned = best.fits[0] if self.in_sample else best.system.fit(unreserved, monitor)
+        if not self.is_large:
             learned = self._calibrate(best, learned)
         assert best.labels is not None and local.labels is not None
         difference = best.labels.log_probabilities - local.labels.log_probabilities
@@ -213,7 +232,7 @@ class _Search:
     def _best_local(self) -> Trial:
         """Return the best trial of backend `local`, with several penalties unless the graph is large."""
         local = make_backend("local")
-        if self._is_large:
+        if self.is_large:
             return self._try(local)
         strengths = UNARY_STRENGTHS[: 3 if self.effort == 1 else None]
         trials = [self._try(_with_settings(local, unary_l2=strength)) for strength in strengths]
@@ -221,12 +240,15 @@ class _Search:
 
     def _best_relational(self, local: Trial) -> Trial:
         """Return the best trial of `local` and of the backends that use relations."""
-        penalty = {} if self._is_large else {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
+        penalty = {} if self.is_large else {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
         best = self._better(local, self._try_penalties(make_backend("ess"), penalty))
         penalty = {name: getattr(best.system, name) for name in penalty}
+        if not self.is_large:
+            ess = max((t for t in self._trials if t.system.name == "ess"), key=lambda trial: trial.score)
+            best = self._better(best, self._try(_with_settings(ess.system, edges="all", inference="trw")))
         for name, settings in self._relational_candidates():
             best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
-        if not self._is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
+        if not self.is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
             system = _with_settings(make_backend("pseudo", inference="bp", l2=PRIOR_L2), **penalty)
             for agreement in AGREEMENTS:
                 best = self._better(best, self._try(_with_settings(system, agreement=agreement)))
@@ -241,7 +263,7 @@ class _Search:
     def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the names and settings of further backends that use relations."""
         candidates: list[tuple[str, dict[str, Any]]] = [("pseudo", {"inference": "bp"})]
-        if not (self._is_large or self.folds[0].whole_components):
+        if not (self.is_large or self.folds[0].whole_components):
             candidates += [("propagate", {}), ("smooth", {})]
         if self.effort > 2 and self._n_pair_cells <= MAX_DENSE_CELLS:
             candidates += [("dense", {}), ("gated", {})]
@@ -252,7 +274,7 @@ class _Search:
     @property
     def _may_use_unlabelled(self) -> bool:
         n_absent, n_labels = int((self.problem.roles == Role.ABSENT).sum()), int(self._labelled.sum())
-        return not self._is_large and n_absent > n_labels
+        return not self.is_large and n_absent > n_labels
 
     def _best_self_training(self, best: Trial) -> Trial:
         """Return the best trial with and without self-training of the best trial of each backend."""
@@ -261,7 +283,8 @@ class _Search:
             by_backend[trial.system.name] = trial
         chosen = [trial for trial in by_backend.values() if "unlabelled" in vars(trial.system)]
         for supervised in sorted(chosen, key=lambda trial: -trial.score)[: 1 + self.effort]:
-            for treatment, threshold in SELF_TRAINING:
+            is_pseudo = supervised.system.name == "pseudo"  # its training is quick; that of the others is repeated
+            for treatment, threshold in (*SELF_TRAINING, *((("self", 0.9),) if is_pseudo else ())):
                 trial = self._try(_with_settings(supervised.system, unlabelled=treatment, threshold=threshold))
                 has_targets = getattr(best.system, "unlabelled", "ignore") != "ignore"
                 if trial.is_better_than(best, 0.0 if has_targets else MIN_STANDARD_ERRORS):
@@ -275,9 +298,7 @@ class _Search:
         started = time.process_time()
         try:
             for fold in self.folds:
-                predicted, learned = predict_fold(
-                    self.scored_problem, fold, _with_settings(system, tolerance=TOLERANCE)
-                )
+                predicted, learned = self._predict(fold, system)
                 predictions.append(predicted)
                 fits.append(learned)
             labels = temper(predictions)
@@ -290,8 +311,25 @@ class _Search:
         self._trials.append(trial)
         return trial
 
+    def _predict(self, fold: Fold, system: AbstractBackend) -> tuple[FoldPrediction, FitResult]:
+        """Train a candidate without the labels of a fold, or with them if `in_sample`, and predict them."""
+        if not self.in_sample:
+            return predict_fold(self.scored_problem, fold, _with_settings(system, tolerance=TOLERANCE))
+        learned = system.fit(self.problem, Monitor())
+        query = self.problem.with_candidates(learned.chosen_candidates)
+        inferred = learned.configure(system).infer(query, learned.vectors)
+        return FoldPrediction.from_inferred(fold, inferred, self.problem.states, converged=learned.converged), learned
+
     def _better(self, first: Trial, second: Trial) -> Trial:
-        return second if second.is_better_than(first) else first
+        """Return the second trial if it is better, and else the first, which is simpler.
+
+        Without labelled neighbours, inference on cycles can find another fixed point in other data than in these.
+        """
+        fold = self.folds[0]
+        if fold.has_evidence and not fold.whole_components:
+            return second if second.is_better_than(first) else first
+        limits = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE
+        return second if second.is_better_than(first, *limits) else first
 
     def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
         """Multiply the weights by the scale with the largest likelihood of the held-out labels."""
@@ -328,13 +366,6 @@ class _Search:
     @cached_property
     def _is_relational(self) -> bool:
         return bool(self.problem.candidates) or any(len(group.scope) > 1 for group in self.problem.graph.groups)
-
-    @cached_property
-    def _is_large(self) -> bool:
-        graph = self.problem.graph
-        return (
-            sum(group.nbytes // 8 + group.n_factors * group.n_joint_states for group in graph.groups) > MAX_SMALL_SIZE
-        )
 
     @cached_property
     def _n_pair_cells(self) -> int:

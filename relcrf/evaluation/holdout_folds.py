@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relcrf.backends.base import Problem
@@ -25,7 +27,8 @@ def automatic_folds(
 
     The fold is the set of validation labels if the problem has any. Otherwise, the folds contain whole connected
     components if unlabelled variables are mostly in components without labels, and else random labels, stratified by
-    state. If there are many labels, only one of the folds is returned.
+    state. If all variables have labels, the model will predict other data; the folds then have no evidence. If there are
+    many labels, only one of the folds is returned.
 
     Args:
         few_labels: Number of labels below which all folds are returned.
@@ -46,9 +49,12 @@ def automatic_folds(
         folds = [Fold.from_test(str(k + 1), mask, whole=True) for k, mask in enumerate(masks) if mask.any()]
         return problem, folds
     folds = random_folds(problem, FOLDS, seed)  # validates the number of labels
-    if not folds[0].whole_components:
+    if not folds[0].whole_components or (problem.roles == Role.ABSENT).any():
+        # Labels with unlabelled neighbours are predicted in the graph of all variables, as unlabelled variables are.
         fold_of = stratified_folds(np.where(labelled, problem.states, -1), FOLDS, rng)
         folds = [Fold.from_test(str(k + 1), labelled & (fold_of == k)) for k in range(FOLDS)]
+        if not (problem.roles == Role.ABSENT).any():
+            folds = [replace(fold, has_evidence=False) for fold in folds]
     use_all = thorough or labelled.sum() < few_labels
     return problem, folds if use_all else folds[:1]
 

@@ -62,6 +62,8 @@ class Fold:
         validation: Mask of the hidden labels that are reserved for the choice of settings, shape (n_variables,); None
             if no labels are reserved.
         whole_components: Whether the test labels are all labels of some connected components.
+        has_evidence: Whether the training labels are evidence in prediction. Without evidence, all variables are
+            predicted together, as those of other data without labels.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Fold:
     hidden: np.ndarray
     validation: np.ndarray | None = None
     whole_components: bool = False
+    has_evidence: bool = True
 
     @classmethod
     def from_test(cls, name: str, test: np.ndarray, *, hidden: np.ndarray | None = None, whole: bool = False) -> Fold:
@@ -107,7 +110,8 @@ class Fold:
                 as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
-        roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
+        evidence = labelled_in_problem(problem) & ~self.test
+        roles = np.where(evidence, Role.CLAMPED if self.has_evidence else Role.FREE, problem.roles).astype(np.int8)
         query = replace(problem, roles=_mark_absent(roles, self.hidden), validation=None)
         if not self.whole_components:
             query = replace(query.with_unlabelled(), queries=~latent)

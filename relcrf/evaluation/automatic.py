@@ -222,7 +222,7 @@ class _Search:
         difference = best.labels.log_probabilities - local.labels.log_probabilities
         summary: dict[str, Any] = {
             "held_out_labels": len(best.labels.log_probabilities),
-            "held_out_log_likelihood": best.score,
+            "calibrated_log_likelihood": best.score,
             "gain_over_local": float(difference.mean()),
             "standard_error_of_gain": float(difference.std() / np.sqrt(len(difference))),
         }
@@ -333,7 +333,11 @@ class _Search:
 
     def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
         """Multiply the weights by the scale with the largest likelihood of the held-out labels."""
-        if "weights" not in learned.vectors or best.labels is None:
+        assert best.labels is not None
+        if "sharpness" in learned.settings:  # the exponent of propagated scores is an inverse temperature
+            sharpness = learned.settings["sharpness"] / best.labels.temperature
+            return replace(learned, settings={**learned.settings, "sharpness": sharpness})
+        if "weights" not in learned.vectors:
             return learned
         scores: dict[int, float] = {}
         index = unscaled = int(np.argmin(np.abs(SCALES - 1.0)))

@@ -10,7 +10,7 @@ import pytest
 from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"collective", "network_task", "support"}
+SHARED = {"collective", "few_label_rivals", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "entities", "optimisers", "sensors", "webkb"}
 KEYS = {

@@ -470,7 +470,7 @@ def gcn(task: NodeTask, seed: int, effort: Effort) -> RivalResult:
 
 def appnp(task: NodeTask, seed: int, effort: Effort) -> RivalResult:
     """Classify by predictions that personalised PageRank propagates; see `PropagatedPerceptron`."""
-    grid = {"hidden": (64,), "weight_decay": (5e-4, 5e-3), "alpha": (0.1, 0.2)}
+    grid = {"hidden": (64,), "weight_decay": (5e-4, 5e-3), "alpha": (0.1, 0.2, 0.5)}
     return select_network(PropagatedPerceptron, task, seed, effort, **grid)
 
 

@@ -89,3 +89,15 @@ def test_smallest_size(name, request, tmp_path):
     assert code == 0, errors
     found = json.loads(output.splitlines()[-1])
     assert found and set(KEYS.get(name, "").split()) <= set(found)
+
+
+@pytest.mark.slow
+def test_axes_of_few_labels(tmp_path):
+    code, output, errors = run_forked(FOLDER / "few_labels.py", "--smallest", "--axes", folder=tmp_path)
+    assert code == 0, errors
+    found = json.loads(output.splitlines()[-1])
+    assert found == json.loads((tmp_path / "few_labels_axes.json").read_text())
+    for axis in ("degree", "homophily", "labels", "signal"):
+        assert len(found[axis]["gcn"]["accuracy"]) == len(found[axis]["values"]) == 2
+    assert (tmp_path / "few_labels_axes.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "few_labels_axes.png").stat().st_size > 10_000

@@ -224,8 +224,9 @@ def propagation(task: NodeTask, seed: int, effort: Effort) -> RivalResult:
 def correct_smooth(task: NodeTask, seed: int, effort: Effort) -> RivalResult:
     """Correct and smooth the probabilities of logistic regression or of a perceptron on the words.
 
-    Source: Huang et al. (2021), Combining label propagation and simple models out-performs graph neural networks:
-    equations (4) to (8), with both scalings and 50 iterations. Validation labels are not propagated.
+    Source: Huang et al. (2021), Combining label propagation and simple models out-performs graph neural networks: both
+    corrections (`autoscale`, and diffusion from the fixed residuals of the training nodes) and smoothing, with 50 iterations.
+    Fixed diffusion uses alpha S instead of D^-1 A and a scale. Validation labels are not propagated.
     """
     operator, targets = normalised_adjacency(task.links, self_loops=False), task.train_targets
     known = np.zeros((len(targets), 1), dtype=bool)

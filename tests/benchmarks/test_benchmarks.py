@@ -10,9 +10,19 @@ import pytest
 from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"collective", "network_task", "support"}
+SHARED = {"collective", "few_label_rivals", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
-NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "entities", "optimisers", "sensors", "webkb"}
+NEED_DATA = {
+    "animals_nations",
+    "choosing",
+    "classical",
+    "cora",
+    "entities",
+    "few_labels",
+    "optimisers",
+    "sensors",
+    "webkb",
+}
 KEYS = {
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
@@ -20,6 +30,7 @@ KEYS = {
     "diagnostics": "mutations one_diagnostic_share right_line_share tracebacks",
     "edge_grafting": "edges first-hit features time_share_best_choice",
     "entities": "citations_400 citations",
+    "few_labels": "cora_20 cora_5 cora_60 wins_over_gcn",
     "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "
     "ratio_max_over_sum",
     "gated": "pareto_gated pareto_static pareto_l1 ungated bayes",
@@ -78,3 +89,15 @@ def test_smallest_size(name, request, tmp_path):
     assert code == 0, errors
     found = json.loads(output.splitlines()[-1])
     assert found and set(KEYS.get(name, "").split()) <= set(found)
+
+
+@pytest.mark.slow
+def test_axes_of_few_labels(tmp_path):
+    code, output, errors = run_forked(FOLDER / "few_labels.py", "--smallest", "--axes", folder=tmp_path)
+    assert code == 0, errors
+    found = json.loads(output.splitlines()[-1])
+    assert found == json.loads((tmp_path / "few_labels_axes.json").read_text())
+    for axis in ("degree", "homophily", "labels", "signal"):
+        assert len(found[axis]["gcn"]["accuracy"]) == len(found[axis]["values"]) == 2
+    assert (tmp_path / "few_labels_axes.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "few_labels_axes.png").stat().st_size > 10_000

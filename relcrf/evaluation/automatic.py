@@ -247,7 +247,10 @@ class _Search:
             ess = max((t for t in self._trials if t.system.name == "ess"), key=lambda trial: trial.score)
             best = self._better(best, self._try(_with_settings(ess.system, edges="all", inference="trw")))
         for name, settings in self._relational_candidates():
-            best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
+            trial = self._try(_with_settings(make_backend(name), **penalty, **settings))
+            if name == "trmrf" and trial.reason:  # the candidates are edges, not conjunctions of literals
+                trial = self._try(make_backend("grafting"))
+            best = self._better(best, trial)
         if not self.is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
             system = _with_settings(make_backend("pseudo", inference="bp", l2=PRIOR_L2), **penalty)
             for agreement in AGREEMENTS:
@@ -255,10 +258,13 @@ class _Search:
         return best
 
     def _try_penalties(self, system: AbstractBackend, penalty: Mapping[str, float]) -> Trial:
-        """Return the best trial of a backend with the penalty of `local`, and with smaller and larger penalties."""
-        factors = (1.0, 1 / 3, 3.0) if penalty and self.effort > 1 else (1.0,)
-        changed = ({name: factor * value for name, value in penalty.items()} for factor in factors)
-        return max((self._try(_with_settings(system, **each)) for each in changed), key=lambda trial: trial.score)
+        """Return the best trial of a backend with its default penalty, that of `local`, a smaller and a larger one."""
+        best = self._try(system)
+        factors = (1.0, 1 / 3, 3.0) if self.effort > 1 else (1.0,)
+        for factor in factors if penalty else ():
+            changed = {name: factor * value for name, value in penalty.items()}
+            best = self._better(best, self._try(_with_settings(system, **changed)), MIN_STANDARD_ERRORS)
+        return best
 
     def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the names and settings of further backends that use relations."""
@@ -320,16 +326,20 @@ class _Search:
         inferred = learned.configure(system).infer(query, learned.vectors)
         return FoldPrediction.from_inferred(fold, inferred, self.problem.states, converged=learned.converged), learned
 
-    def _better(self, first: Trial, second: Trial) -> Trial:
+    def _better(
+        self, first: Trial, second: Trial, standard_errors: float = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE
+    ) -> Trial:
         """Return the second trial if it is better, and else the first, which is simpler.
 
         Without labelled neighbours, inference on cycles can find another fixed point in other data than in these.
+
+        Args:
+            standard_errors: Minimum gain in standard errors if the predicted graph has no labels.
         """
         fold = self.folds[0]
         if fold.has_evidence and not fold.whole_components:
             return second if second.is_better_than(first) else first
-        limits = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE
-        return second if second.is_better_than(first, *limits) else first
+        return second if second.is_better_than(first, standard_errors, MIN_GAIN_WITHOUT_EVIDENCE) else first
 
     def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
         """Multiply the weights by the scale with the largest likelihood of the held-out labels."""

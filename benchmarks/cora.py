@@ -2,8 +2,8 @@
 
     RELCRF_DATA=... python benchmarks/cora.py
 
-2,708 papers in seven topics, models/cora.rcrf, five folds by the hash of the papers' keys: the labels of the other four folds
-are observed in training and evidence at test time. The inner fold that selects settings is a fifth of the training labels.
+2,708 papers in seven topics, models/cora_words.rcrf, five folds by the hash of the papers' keys: the labels of the other four
+folds are observed in training and evidence at test time. The inner fold that selects settings is a fifth of the training labels.
 The features of the support vector machine are the words of the paper and, if the inner fold selects them, the words of citing
 and cited papers and the counts of their known topics.
 """
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--fixed", action="store_true", help="fixed penalties: 3, and 100 for the margin objective")
     options = parser.parse_args()
     tables = cora()
-    model = relcrf.load(ROOT / "models" / "cora.rcrf")
+    model = relcrf.load(ROOT / "models" / "cora_words.rcrf")
     grounding = model.ground(relcrf.Dataset(tables))
     split = partition_variables(grounding, "folds=5")
     folds = []

@@ -179,11 +179,14 @@ def relcrf_probabilities(
 
     Args:
         train: Papers whose labels are used in training and as evidence.
-        valid: Papers whose labels are reserved for the choice of settings; backend ess has no such choice.
+        valid: Papers whose labels are reserved for the choice of the backend and its settings.
     """
-    hidden = np.ones(grounding.graph.n_variables, dtype=bool)
-    hidden[train] = False
-    fit = api.fit(model, grounding, "ess", hidden=hidden)
+    hidden, validation = (
+        np.ones(grounding.graph.n_variables, dtype=bool),
+        np.zeros(grounding.graph.n_variables, dtype=bool),
+    )
+    hidden[train], validation[valid] = False, True
+    fit = api.fit(model, grounding, "auto", hidden=hidden, validation=validation)
     found = api.predict(fit, grounding, hidden=hidden)
     return found.probabilities()[np.searchsorted(found.variables(), test)]
 

@@ -169,7 +169,7 @@ def error_at(points: list[dict[str, float]], budget: float) -> float:
 
 
 def citations() -> tuple[str, dict[str, Any]]:
-    return (MODELS / "cora.rcrf").read_text(), real.cora()
+    return (MODELS / "cora_words.rcrf").read_text(), real.cora()
 
 
 def images() -> tuple[str, dict[str, Any]]:

@@ -245,8 +245,9 @@ def load(folder: Path) -> LearnedModel:
         backend = from_json_value(str, run["backend"])
         settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
         summary, converged = dict(run["summary"]), bool(run["converged"])
-        request = from_json_value(BackendRequest | None, run.get("request"))
-        trials = tuple(from_json_value(list[dict[str, Any]], run.get("trials", [])))
+        requested = run.get("request")
+        request = requested and BackendRequest(from_json_value(str, requested["backend"]), dict(requested["settings"]))
+        trials = tuple(dict(row) for row in run.get("trials", []))
         factor_statistics: tuple[TemplateStatistics, ...] = from_json_value(
             tuple[TemplateStatistics, ...], run.get("template_statistics", [])
         )

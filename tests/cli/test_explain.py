@@ -163,7 +163,7 @@ def test_contributions_to_pages_of_cora_add_up(monkeypatch):
     from real import cora
 
     data = relcrf.Dataset(cora())
-    fit = relcrf.load(Path(MODEL).parent / "cora.rcrf").fit(data, "ess", max_iterations=20)
+    fit = relcrf.load(Path(MODEL).parent / "cora_words.rcrf").fit(data, "ess", max_iterations=20)
     grounding = fit.ground(data)
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.3
     for paper in np.flatnonzero(hidden)[:10]:

@@ -218,11 +218,12 @@ def fraud(rng):
 
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
 MAKERS += (sensors_evidence, random_field, jester, cooking, fraud)
-SMALL = {f.__name__: f for f in MAKERS}
+SMALL = {f.__name__: f for f in MAKERS} | {"cora_words": cora}
 # Backend, evaluated attribute or relation, and minimum accuracy.
 EXPECTATIONS = {
     "smokers": ("ess", "Smokes", 0.75),
     "cora": ("ess", "Paper.topic", 0.8),
+    "cora_words": ("ess", "Paper.topic", 0.8),
     "nations": ("pseudo", "verb", 0.6),
     "animals": ("ess", "has", 0.6),
     "sensors": ("ess", "reading", 0.6),
@@ -304,6 +305,7 @@ def real():
     ("name", "make", "variables"),
     [
         ("cora", "cora", 2708),
+        ("cora_words", "cora", 2708),
         ("nations", "nations", 11746),
         ("animals", "animals", 4250),
         ("chain", "chunks", 11604),
@@ -323,7 +325,7 @@ def test_nations_candidates_match_the_paper(real):
 
 @needs_data
 def test_citations_improve_accuracy_on_cora(real):
-    model = load("cora")
+    model = load("cora_words")
     grounding = model.ground(relcrf.Dataset(real.cora()))
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.2
     found = api.predict(api.fit(model, grounding, "ess", hidden=hidden), grounding, hidden=hidden)
@@ -332,7 +334,7 @@ def test_citations_improve_accuracy_on_cora(real):
 
 @needs_data
 def test_propagation_improves_accuracy_on_cora_with_few_labels(real):
-    model = load("cora")
+    model = load("cora_words")
     grounding = model.ground(relcrf.Dataset(real.cora()))
     rng, states = np.random.default_rng(0), grounding.states
     hidden = np.ones(len(states), dtype=bool)
@@ -359,3 +361,16 @@ def test_similarity_improves_accuracy_on_olivetti(monkeypatch):
     }
     accuracy = {backend: p.score(subset=hidden).accuracy for backend, p in found.items()}
     assert accuracy["ess"] > accuracy["local"] + 0.01 > 0.8, accuracy
+
+
+@needs_data
+def test_automatic_choice_needs_few_labels_on_cora(real):
+    model = load("cora")
+    grounding = model.ground(relcrf.Dataset(real.cora()))
+    rng, states = np.random.default_rng(0), grounding.states
+    hidden = np.ones(len(states), dtype=bool)
+    for state in range(7):
+        hidden[rng.choice(np.flatnonzero(states == state), 20, replace=False)] = False
+    found = api.predict(api.fit(model, grounding, "auto", hidden=hidden, effort="quick"), grounding, hidden=hidden)
+    score = found.score(subset=hidden)
+    assert score.accuracy > 0.79 and score.log_likelihood > -0.75, score  # ess: 0.75 and -1.1

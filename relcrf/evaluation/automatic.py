@@ -19,7 +19,7 @@ from relcrf.evaluation.holdout_folds import automatic_folds
 from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.runner import predict_fold
 from relcrf.evaluation.splits import Fold, labelled_in_problem
-from relcrf.evaluation.tempering import TemperedLabels, temper
+from relcrf.evaluation.tempering import MIN_TEMPERATURE, TemperedLabels, temper
 from relcrf.graph.adjacency import iter_expanded_scopes
 from relcrf.graph.reduction import Role
 
@@ -338,7 +338,7 @@ class _Search:
         """
         fold = self.folds[0]
         if fold.has_evidence and not fold.whole_components:
-            return second if second.is_better_than(first) else first
+            return second if second.is_better_than(first, MIN_STANDARD_ERRORS) else first
         return second if second.is_better_than(first, standard_errors, MIN_GAIN_WITHOUT_EVIDENCE) else first
 
     def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
@@ -354,7 +354,8 @@ class _Search:
         index = int(np.argmin(np.abs(np.log(SCALES * best.labels.temperature))))
         while True:
             for k in {unscaled, index - 1, index, index + 1} - scores.keys():
-                scores[k] = self._score_scale(best, float(SCALES[k])) if 0 <= k < len(SCALES) else -np.inf
+                is_valid = 0 <= k < len(SCALES) and SCALES[k] <= 1.0 / MIN_TEMPERATURE
+                scores[k] = self._score_scale(best, float(SCALES[k])) if is_valid else -np.inf
             found = max(scores, key=lambda k: scores[k])
             if found in (index, unscaled):
                 break

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.registry import make_backend
 from relcrf.backends.weight_priors import agreement_patterns
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
@@ -33,8 +34,8 @@ AGREEMENTS = (0.15, 0.3, 0.6, 1.0)
 PRIOR_L2 = 30.0
 """Value of `l2` with which weights stay near `agreement` if few labels are linked."""
 
-SELF_TRAINING = (("em", 0.9), ("em", 0.7))
-"""Values of `unlabelled` and of `threshold`. Below 0.7, the targets of the first round are too often wrong."""
+LOWER_THRESHOLD = 0.7
+"""The second value of `threshold`. Below 0.7, the targets of the first round are too often wrong."""
 
 FEW_LABELS = 500
 """Number of labels below which several folds are held out, and each fit takes little time."""
@@ -283,19 +284,23 @@ class _Search:
         return not self.is_large and n_absent > n_labels
 
     def _best_self_training(self, best: Trial) -> Trial:
-        """Return the best trial with and without self-training of the best trial of each backend."""
+        """Return the best trial with and without self-training of the best trials of a few backends."""
         by_backend: dict[str, Trial] = {}
         for trial in sorted(self._trials, key=lambda trial: trial.score):
             by_backend[trial.system.name] = trial
-        chosen = [trial for trial in by_backend.values() if "unlabelled" in vars(trial.system)]
-        for supervised in sorted(chosen, key=lambda trial: -trial.score)[: 1 + self.effort]:
-            is_pseudo = supervised.system.name == "pseudo"  # its training is quick; that of the others is repeated
-            for treatment, threshold in (*SELF_TRAINING, *((("self", 0.9),) if is_pseudo else ())):
-                trial = self._try(_with_settings(supervised.system, unlabelled=treatment, threshold=threshold))
-                has_targets = getattr(best.system, "unlabelled", "ignore") != "ignore"
-                if trial.is_better_than(best, 0.0 if has_targets else MIN_STANDARD_ERRORS):
-                    best = trial
-        return best
+        supervised = [trial for trial in by_backend.values() if "unlabelled" in vars(trial.system) and trial.labels]
+        chosen = sorted(supervised, key=lambda trial: -trial.score)[: self.effort]
+        trials = [self._try(_with_settings(each.system, unlabelled="em")) for each in chosen]
+        # `self` also learns the weights of relations again; only the training of `pseudo` is quick enough.
+        trials += [
+            self._try(replace(each.system, unlabelled="self"))
+            for each in chosen
+            if isinstance(each.system, PseudoBackend)
+        ]
+        first = max(trials, key=lambda trial: trial.score)
+        lower = self._try(_with_settings(first.system, threshold=LOWER_THRESHOLD))
+        found = max(first, lower, key=lambda trial: trial.score)
+        return found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
 
     def _try(self, system: AbstractBackend) -> Trial:
         """Train a candidate on each fold, and score its predictions of the held-out labels."""

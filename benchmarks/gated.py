@@ -60,7 +60,7 @@ EVIDENCE_L2 = 0.1
 """L2 penalty on the gate weights that all pairs share; it and `l2` in `COMMON` were chosen on fields 1000 and 1001."""
 MIN_MESSAGES = 50
 """Minimum number of messages of a run in the plot, which has a logarithmic axis."""
-COMMON: dict[str, Any] = {"l2": 1.0, "unlabelled": "infer", "pretraining_iterations": 0}
+COMMON: dict[str, Any] = {"l2": 1.0, "unlabelled": "marginal", "pretraining_iterations": 0}
 OPEN: dict[str, Any] = {"gates": "none"}
 UNGATED_L2 = 15.0
 """L2 penalty on the weights of the model without gates or L1, chosen on field 1000."""

@@ -51,6 +51,8 @@ class Problem:
             variables with a label. Only gates distinguish query variables from other free variables.
         validation: Mask of the absent variables whose labels are reserved for the choice of settings, shape
             (n_variables,), bool; None reserves no labels. Backends without a choice ignore it.
+        excluded: Mask of the absent variables that no part of training may use, shape (n_variables,), bool, e.g. those
+            of later periods; other absent variables are unlabelled variables of the graph. None excludes no variables.
     """
 
     graph: FactorGraph
@@ -62,6 +64,7 @@ class Problem:
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
     validation: np.ndarray | None = field(default=None, kw_only=True)
+    excluded: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
@@ -82,6 +85,12 @@ class Problem:
     def latent(self) -> np.ndarray:
         """A mask of the free variables of unknown state, shape (n_variables,), bool."""
         return np.asarray((self.roles == Role.FREE) & (self.states < 0))
+
+    @property
+    def unlabelled(self) -> np.ndarray:
+        """A mask of the absent variables that are not excluded, shape (n_variables,), bool."""
+        absent = self.roles == Role.ABSENT
+        return np.asarray(absent if self.excluded is None else absent & ~self.excluded)
 
     def initial_weights(self, seed: int) -> np.ndarray:
         """Return the weights at which learning starts, shape (layout.size,).
@@ -104,10 +113,10 @@ class Problem:
         return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
 
     def with_unlabelled(self) -> Problem:
-        """Return the problem with every absent variable made a free variable of unknown state."""
-        absent = self.roles == Role.ABSENT
-        roles = np.where(absent, Role.FREE, self.roles).astype(np.int8)
-        return replace(self, roles=roles, states=np.where(absent, -1, self.states))
+        """Return the problem with every variable in `unlabelled` made a free variable of unknown state."""
+        unlabelled = self.unlabelled
+        roles = np.where(unlabelled, Role.FREE, self.roles).astype(np.int8)
+        return replace(self, roles=roles, states=np.where(unlabelled, -1, self.states))
 
     def reduced_graph(self, backend: str) -> ReducedGraph:
         """Return the graph of the free variables.

@@ -46,6 +46,8 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         super().__post_init__()
         self._require_one_of("objective", ("likelihood", "pseudo", "piecewise"))
         self._require_one_of("inference", PARTITION_METHODS)
+        if self.unlabelled == "marginal" and self.objective != "likelihood":
+            self._reject_setting("unlabelled", "use --set objective=likelihood; other objectives do not sum out states")
         if self.folds < 2:
             self._reject_setting("folds", "use a number of at least 2")
 

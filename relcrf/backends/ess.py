@@ -227,6 +227,8 @@ class EssBackend(AbstractLikelihoodBackend):
                 self._reject_setting(setting, "use --set edges=tree; this setting has no effect on all edges")
         if self.weights == "pairs" and self.objective == "margin":
             self._reject_setting("objective", "use --set weights=tree; the weights of pairs maximise the likelihood")
+        if self.unlabelled == "marginal" and self.objective == "margin":
+            self._reject_setting("unlabelled", "use --set objective=likelihood; the margin does not sum out states")
         self._require_positive("treewidth", "sharpness", "trees")
         if self.pooling > 1:
             self._reject_setting("pooling", "use a number from 0 to 1")

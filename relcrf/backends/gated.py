@@ -141,7 +141,7 @@ class GatedBackend(AbstractBackend):
         evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to the fraction
             of known labels in prediction.
         evidence_draws: Number of random choices of the labels that are treated as evidence; training uses all choices.
-        unlabelled: `ignore` excludes variables without a label from training; `infer` includes them, without a loss.
+        unlabelled: `ignore` excludes variables without a label from training; `marginal` includes them, without a loss.
         pretraining_iterations: Maximum number of iterations of the initial likelihood maximisation.
         optimiser: `adam` or `smd` (stochastic meta-descent), with mini-batches of whole components; or `lbfgs`. With
             gates, `lbfgs` finds worse optima: the weights that all gates share change first, so all gates open or close
@@ -192,7 +192,7 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("schedule", tuple(TRAINING_STAGES))
-        self._require_one_of("unlabelled", ("ignore", "infer"))
+        self._require_one_of("unlabelled", ("ignore", "marginal"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
@@ -215,7 +215,7 @@ class GatedBackend(AbstractBackend):
         self._require_unsharded(problem)
         # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
-        if self.unlabelled == "infer":
+        if self.unlabelled == "marginal":
             problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size

@@ -11,9 +11,8 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem, TotalLikelihood
 from relcrf.backends.exact import UnaryLikelihoodSpec
-from relcrf.backends.self_training import SelfTraining
+from relcrf.backends.self_training import SelfTraining, labelled_targets
 from relcrf.backends.weight_priors import with_weight_priors
-from relcrf.graph.reduction import Role
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, OptimiserState
 from relcrf.learning.likelihood import add_l2_penalty
@@ -107,10 +106,6 @@ class AbstractLikelihoodBackend(AbstractBackend):
         self._require_below_1("threshold")
         self._require_positive("rounds")
 
-    @property
-    def unshardable_reason(self) -> str:
-        return f"unlabelled={self.unlabelled} predicts the whole graph" if self.uses_predicted_labels else ""
-
     @abstractmethod
     def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         """Learn from the labels of the free variables; absent variables are ignored.
@@ -122,16 +117,19 @@ class AbstractLikelihoodBackend(AbstractBackend):
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         """Learn from the labels of the free variables and, depending on `unlabelled`, from absent variables."""
         problem = self.with_priors(problem)
+        if self.unlabelled == "ignore":
+            return self.fit_labels(problem, monitor)
+        self._require_unsharded(problem)
         if self.unlabelled == "marginal":
             return self.fit_labels(problem.with_unlabelled(), monitor)
         learned = self.fit_labels(problem, monitor)
-        if self.unlabelled == "ignore" or not (problem.roles == Role.ABSENT).any():
+        if not problem.unlabelled.any() or not labelled_targets(problem).any():
             return learned
-        self._require_unsharded(problem)
-        learn = self._learn_again if self.unlabelled == "self" else self._learn_unary
-        return SelfTraining(self, learn, self.threshold, self.rounds, self.unlabelled == "em").run(
-            problem, learned, monitor
-        )
+        # Predicted labels would confirm the predictions, so later rounds keep the settings that the labels chose.
+        chosen = replace(self, **learned.settings)
+        learn = chosen._learn_again if self.unlabelled == "self" else chosen._learn_unary
+        rounds = SelfTraining(chosen, learn, self.threshold, self.rounds, self.unlabelled == "em")
+        return rounds.run(problem, learned, monitor)
 
     def with_priors(self, problem: Problem) -> Problem:
         return replace(problem, graph=with_weight_priors(problem.graph, self.unary_l2, self.agreement))

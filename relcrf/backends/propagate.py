@@ -58,7 +58,7 @@ class PropagateBackend(AbstractPropagationBackend):
         self._require_supported(problem)
         labels = training_labels(problem)
         frequencies = ClassFrequencies.from_labels(problem, labels)
-        linked = LinkedProblem.build(problem, self.name, with_absent=True)
+        linked = LinkedProblem.build(problem, self.name, with_unlabelled=True)
         settings: dict[str, Any] = {"alpha": self.alpha or DEFAULT_ALPHA, **asdict(self.calibration)}
         summary: dict[str, Any] = {"variables": int((labels >= 0).sum()), "links": linked.n_links}
         scores = SettingScores(self._calibrations(), frequencies)

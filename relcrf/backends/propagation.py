@@ -94,7 +94,7 @@ class DomainLinks:
 
 @dataclass(frozen=True, eq=False)
 class LinkedProblem:
-    """The links of a problem, by domain; absent variables can be included as variables without labels.
+    """The links of a problem, by domain; absent variables can be included as unlabelled variables.
 
     Args:
         problem: The problem.
@@ -106,7 +106,7 @@ class LinkedProblem:
     n_links: int
 
     @classmethod
-    def build(cls, problem: Problem, backend: str, *, with_absent: bool = False) -> LinkedProblem:
+    def build(cls, problem: Problem, backend: str, *, with_unlabelled: bool = False) -> LinkedProblem:
         """Return the links of a problem.
 
         Raises:
@@ -117,7 +117,9 @@ class LinkedProblem:
             message = f"backend '{backend}' would need {n_pairs:,} links; the maximum is {MAX_LINKING_PAIRS:,}"
             hint = "narrow the 'where' of the largest template over several variables"
             raise UsageError(Diagnostic("E308", message, hint=hint))
-        in_use = np.ones(graph.n_variables, dtype=bool) if with_absent else problem.roles != Role.ABSENT
+        in_use = problem.roles != Role.ABSENT
+        if with_unlabelled:
+            in_use |= problem.unlabelled
         domains, links = graph.domains, link_matrix(graph, graph.domains, in_use)
         parts = []
         for number, n_states in enumerate(domains.sizes):

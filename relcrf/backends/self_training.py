@@ -47,44 +47,52 @@ class SelfTraining:
         Args:
             learned: The result of learning from the labels alone.
         """
-        n_labels = int(((problem.roles == Role.FREE) & (problem.states >= 0)).sum())
-        targets, previous, number = problem, problem.states, 0
-        for number in range(1, self.rounds + 1):
-            targets = self._add_targets(problem, learned)
+        n_rounds, n_labels = 0, int(labelled_targets(problem).sum())
+        targets = replace(problem, states=np.where(problem.unlabelled, -1, problem.states))
+        while n_rounds < self.rounds:
+            previous, targets = targets.states, self._add_targets(problem, learned)
             if np.array_equal(targets.states, previous):
                 break
-            previous = targets.states
-            n_targets = int(((targets.roles == Role.FREE) & (targets.states >= 0)).sum())
-            factor = n_targets / n_labels
+            n_rounds += 1
+            factor = int(labelled_targets(targets).sum()) / n_labels
             scaled = replace(targets, graph=with_scaled_l2(targets.graph, factor))
-            found = self.learn(scaled, _RoundMonitor(monitor, number), factor)
-            stages = tuple((f"{name}_{number}", state) for name, state in found.stages)
+            found = self.learn(scaled, _RoundMonitor(monitor, n_rounds), factor)
+            stages = tuple((f"{name}_{n_rounds}", state) for name, state in found.stages)
             vectors = found.vectors
             if self.unary_only:
-                unary, weights = unary_weight_mask(problem.graph), learned.vectors["weights"]
+                unary, weights = unary_weight_mask(problem.graph, problem.latent), learned.vectors["weights"]
                 vectors = {**learned.vectors, "weights": np.where(unary, vectors["weights"], weights)}
             learned = replace(
-                learned if self.unary_only else found, vectors=vectors, stages=(*learned.stages, *stages), moments=None
+                found,
+                vectors=vectors,
+                stages=(*learned.stages, *stages),
+                summary={**learned.summary, **found.summary},
+                settings={**learned.settings, **found.settings},
+                moments=None,
             )
-        n_added = int(((targets.roles == Role.FREE) & (problem.roles == Role.ABSENT)).sum())
-        summary: dict[str, Any] = {**learned.summary, "self_training_rounds": number, "predicted_targets": n_added}
+        n_added = int(labelled_targets(targets).sum()) - n_labels
+        summary: dict[str, Any] = {**learned.summary, "self_training_rounds": n_rounds, "predicted_targets": n_added}
         return replace(learned, summary=summary)
 
     def _add_targets(self, problem: Problem, learned: FitResult) -> Problem:
-        """Return the problem with confident predictions as labels of absent variables, which become free."""
-        absent = problem.roles == Role.ABSENT
-        is_label = (problem.roles == Role.FREE) & (problem.states >= 0)
-        roles = np.where(is_label, Role.CLAMPED, np.where(absent, Role.FREE, problem.roles)).astype(np.int8)
-        query = replace(problem, roles=roles, states=np.where(absent, -1, problem.states))
+        """Return the problem with confident predictions as labels of unlabelled variables, which become free."""
+        unlabelled = problem.unlabelled
+        roles = np.where(labelled_targets(problem), Role.CLAMPED, problem.roles).astype(np.int8)
+        query = replace(problem, roles=roles, queries=unlabelled).with_unlabelled()
         inferred = learned.configure(self.backend).infer(query, learned.vectors)
         is_confident = np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1]) >= self.threshold
-        is_confident &= absent[inferred.variables]
+        is_confident &= unlabelled[inferred.variables]
         chosen, states = inferred.variables[is_confident], problem.states.copy()
-        states[absent] = -1
+        states[unlabelled] = -1
         states[chosen] = inferred.modes()[is_confident]
         roles = problem.roles.copy()
         roles[chosen] = Role.FREE
         return replace(problem, roles=roles, states=states)
+
+
+def labelled_targets(problem: Problem) -> np.ndarray:
+    """Return the mask of the free variables with a label, shape (n_variables,), bool."""
+    return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
 
 
 class _RoundMonitor(Monitor):

@@ -94,7 +94,7 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
         base = self.base.fit_labels(problem, monitor)
         labels = training_labels(problem)
         frequencies = ClassFrequencies.from_labels(problem, labels)
-        linked = LinkedProblem.build(problem, self.name, with_absent=True)
+        linked = LinkedProblem.build(problem, self.name, with_unlabelled=True)
         settings: dict[str, Any] = {name: getattr(self, name) or DEFAULT_ALPHA for name in ALPHA_SETTINGS}
         settings |= asdict(self.calibration)
         found: dict[str, Any] = {}

@@ -311,6 +311,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
         """Return the marginals of the unlabelled variables under the learned model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
+        if problem.excluded is not None:
+            roles[problem.excluded] = Role.ABSENT
         query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
         pairs, order = search.learned_pairs(state)
         result = self.infer(query.with_candidates(pairs), {"weights": state.point[order]})

@@ -78,9 +78,17 @@ def unary_blocks(graph: FactorGraph) -> set[int]:
     return {group.block for group in graph.groups if len(group.scope) == 1}
 
 
-def unary_weight_mask(graph: FactorGraph) -> np.ndarray:
-    """Return a mask of the weights in `unary_blocks`, shape (layout.size,), bool."""
+def unary_weight_mask(graph: FactorGraph, latent: np.ndarray) -> np.ndarray:
+    """Return a mask of the weights in `unary_blocks` that no factor over one latent variable uses.
+
+    Args:
+        latent: Mask of the latent variables, shape (n_variables,), bool.
+
+    Returns:
+        Shape (layout.size,), bool.
+    """
     unary = unary_blocks(graph)
+    unary -= {group.block for group in graph.groups if len(group.scope) == 1 and latent[group.scope[0]].any()}
     sizes = [block.size for block in graph.layout.blocks]
     return np.repeat([number in unary for number in range(len(sizes))], sizes).astype(bool)
 

@@ -98,9 +98,9 @@ class Fold:
     def learning_problem(self, problem: Problem) -> Problem:
         """Return the training problem without the test variables, the excluded variables and the hidden labels."""
         roles = _mark_absent(problem.roles, self.test | self.excluded | self.hidden)
-        return replace(
-            problem, roles=roles, validation=problem.validation if self.validation is None else self.validation
-        )
+        validation = problem.validation if self.validation is None else self.validation
+        excluded = self.excluded if problem.excluded is None else self.excluded | problem.excluded
+        return replace(problem, roles=roles, validation=validation, excluded=excluded if excluded.any() else None)
 
     def query_problem(self, problem: Problem) -> Problem:
         """Return the problem in which the variables with test labels are queried and the training labels are evidence.

@@ -292,7 +292,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
     settings = {"hidden": hidden, "gates": "none", "validation_fraction": 0.0, "max_iterations": 20}
     left, joined, without_values = (
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
-        for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
+        for ground, unlabelled in ((grounding, "ignore"), (grounding, "marginal"), (other, "marginal"))
     )
     assert left.summary["scored"] == joined.summary["scored"] == (~hidden).sum()
     # All pairs of traits of entities with a labelled trait.
@@ -504,7 +504,8 @@ BAD = (
     {"loss": "magic"},
     {"gates": "magic"},
     {"schedule": "magic"},
-    {"unlabelled": "magic"},
+    {"unlabelled": "infer"},
+    {"unlabelled": "em"},
     {"optimiser": "magic"},
     {"bp_iterations": 0},
     {"batch_size": 0},

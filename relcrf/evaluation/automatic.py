@@ -98,7 +98,7 @@ class AutoBackend(AbstractBackend):
         if (problem.roles == Role.FREE).sum() > labelled.sum():
             return _train_default(problem, monitor, "latent attributes have no labels to hold out")
         is_large, effort = _is_large(problem), EFFORTS[self.effort]
-        if is_large and problem.validation is None and not (problem.roles == Role.ABSENT).any():
+        if is_large and problem.validation is None and not problem.unlabelled.any():
             everything = Fold.from_test("training labels", labelled, whole=True)
             return _Search(problem, problem, [everything], effort, is_large=True, in_sample=True).run(monitor)
         try:
@@ -280,7 +280,7 @@ class _Search:
 
     @property
     def _may_use_unlabelled(self) -> bool:
-        n_absent, n_labels = int((self.problem.roles == Role.ABSENT).sum()), int(self._labelled.sum())
+        n_absent, n_labels = int(self.problem.unlabelled.sum()), int(self._labelled.sum())
         return not self.is_large and n_absent > n_labels
 
     def _best_self_training(self, best: Trial) -> Trial:

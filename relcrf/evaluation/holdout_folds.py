@@ -49,11 +49,11 @@ def automatic_folds(
         folds = [Fold.from_test(str(k + 1), mask, whole=True) for k, mask in enumerate(masks) if mask.any()]
         return problem, folds
     folds = random_folds(problem, FOLDS, seed)  # validates the number of labels
-    if not folds[0].whole_components or (problem.roles == Role.ABSENT).any():
+    if not folds[0].whole_components or problem.unlabelled.any():
         # Labels with unlabelled neighbours are predicted in the graph of all variables, as unlabelled variables are.
         fold_of = stratified_folds(np.where(labelled, problem.states, -1), FOLDS, rng)
         folds = [Fold.from_test(str(k + 1), labelled & (fold_of == k)) for k in range(FOLDS)]
-        if not (problem.roles == Role.ABSENT).any():
+        if not problem.unlabelled.any():
             folds = [replace(fold, has_evidence=False) for fold in folds]
     use_all = thorough or labelled.sum() < few_labels
     return problem, folds if use_all else folds[:1]
@@ -65,7 +65,7 @@ def _all_free(problem: Problem) -> np.ndarray:
 
 def _are_missing_by_component(problem: Problem, labelled: np.ndarray, component: np.ndarray) -> bool:
     """Return True if most unlabelled variables are in components without labels, and components can be held out."""
-    unlabelled = problem.roles == Role.ABSENT
+    unlabelled = problem.unlabelled
     with_labels = np.isin(component, component[labelled])
     if not unlabelled.any() or with_labels[unlabelled].mean() > 0.5:
         return False

@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
+from relcrf.cli import output
 from relcrf.cli.main import app
 from relcrf.resources import resource_path
 
@@ -30,7 +31,7 @@ def run(run_and_json):
 
 
 def test_train_prints_the_trials_and_the_reason(relcrf_, web, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(output.console, "width", 80)
     code, out, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *QUICK)
     lines = out.splitlines()
     assert code == 0 and all(len(line) <= 80 for line in lines if "│" in line)

@@ -18,7 +18,7 @@ from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol
-from relcrf.backends.registry import make_backend
+from relcrf.backends.registry import DEFAULT_BACKEND, backend_class, make_backend
 from relcrf.backends.unseen_templates import unseen_template_warnings
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
@@ -56,7 +56,7 @@ from relcrf.training import TrainingRequest
 class LearningOptions:
     """The backend, the selection of its settings, and calibration."""
 
-    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = "ess"
+    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = DEFAULT_BACKEND
     setting: SetOption = None
     select: Annotated[
         list[str] | None,
@@ -174,6 +174,8 @@ def train(
         run_folder.save(learned, folder.out, timings, monitor.seconds, provenance)
     if folder.export is not None:
         write_text(folder.export, render_learned_model(learned))
+        if not backend_class(learned.backend).uses_candidates:
+            print_note(f"backend '{learned.backend}' does not select candidates, so '{folder.export}' contains none")
     choice = BackendChoice.from_model(learned)
     if session.as_json:
         results: dict[str, Any] = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}

@@ -1,11 +1,14 @@
 """The choice of backend `auto` on the command line: its table, its JSON, and runs that are repeated or resumed."""
 
+import inspect
 import io
 import json
+import re
 from contextlib import redirect_stdout
 
 import pytest
 
+from relcrf import RelationalCRF, api
 from relcrf.cli import output
 from relcrf.cli.main import app
 from relcrf.resources import resource_path
@@ -114,3 +117,20 @@ def test_training_with_workers_does_not_compare(relcrf_, relcrf_json, web, tmp_p
     assert "note: auto trained ess without a comparison:" in err and "trained by ess" in out
     assert "chosen without comparison" not in out
     assert relcrf_json("predict", tmp_path / "run", "--data", web)[0] == 0
+
+
+@pytest.mark.parametrize("option", [("--set", "l2=0.5"), ("--select", "l2=0.1,1")])
+def test_settings_need_the_name_of_a_backend(relcrf_, web, tmp_path, option):
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *option)
+    assert (code, "E304" in err, "--backend ess" in err) == (2, True, True)
+    assert "backend 'auto' has no setting 'l2', because it chooses the backend and its settings" in err
+    code, _, err = relcrf_("cv", MODEL, "--data", web, "--set", "efort=quick")
+    assert (code, "did you mean 'effort'?" in err) == (2, True)
+
+
+def test_default_backend(relcrf_):
+    for command in ("train", "evaluate"):
+        code, out, _ = relcrf_(command, "--help")
+        assert code == 0 and re.search(r"efault: +auto", out), out
+    assert inspect.signature(api.fit).parameters["backend"].default == "auto"
+    assert inspect.signature(RelationalCRF).parameters["backend"].default == "auto"

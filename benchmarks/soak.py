@@ -47,7 +47,7 @@ def main() -> None:
     chosen = parser.parse_args()
     calls = sized(chosen, chosen.calls, 500, 10)
     model, data = relcrf.datasets.load("web")
-    fit = model.fit(data, max_iterations=20)
+    fit = model.fit(data, "ess", max_iterations=20)
     with tempfile.TemporaryDirectory() as folder:
         fit.save(Path(folder) / "run")
         predictor = relcrf.Predictor(Path(folder) / "run")

@@ -4,7 +4,7 @@ import relcrf
 
 model = relcrf.load("models/webkb.rcrf")
 data = relcrf.Dataset("webkb/")
-fit = model.fit(data, backend="ess")
+fit = model.fit(data)
 print(fit.predict(data).table("Page.category").to_pandas())
 """
 
@@ -27,7 +27,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
-from relcrf.backends.registry import backend_class
+from relcrf.backends.registry import DEFAULT_BACKEND, backend_class
 from relcrf.backends.sharded import require_shardable
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.backends.weight_names import largest_indices
@@ -195,7 +195,7 @@ class Model:
     def fit(
         self,
         data: Dataset,
-        backend: str = "ess",
+        backend: str = DEFAULT_BACKEND,
         *,
         budget: int = DEFAULT_BUDGET,
         monitor: Monitor | None = None,
@@ -207,11 +207,13 @@ class Model:
         """Learn the weights from the labelled variables of the data; unlabelled variables are omitted.
 
         Args:
+            backend: Name of the backend. The default, `auto`, compares the other backends on held-out labels, and chooses
+                a backend and its settings.
             progress: Whether to show progress. Default: only in notebooks (see `relcrf.progress`).
             calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
             split: The labels to hold out: a split with the fields `holdout`, `train`, `valid` or `test` (see
                 `relcrf.data.split_plan.SplitPlan`), or a text such as `hide=0.1`. Default: all labels are used.
-            settings: Settings of the backend, such as `l2=0.5`.
+            settings: Settings of the named backend, such as `l2=0.5`.
         """
         with progress_monitor(progress) as display:
             protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
@@ -224,7 +226,7 @@ class Model:
         self,
         data: Dataset,
         split: SplitPlan | str | None = None,
-        backend: str = "ess",
+        backend: str = DEFAULT_BACKEND,
         *,
         holdout: Sequence[str] = (),
         train: Sequence[str] = (),
@@ -251,7 +253,7 @@ class Model:
 def fit(
     model: Model,
     grounding: Grounding,
-    backend: str = "ess",
+    backend: str = DEFAULT_BACKEND,
     *,
     monitor: Monitor | None = None,
     executor: AbstractExecutor | None = None,

@@ -39,6 +39,8 @@ def _converter_for(kind: Any) -> Callable[[Any], Any]:
         return lambda value: data_class(
             **{name: fields[name](each) for name, each in _require_type(value, dict).items()}
         )
+    if kind is Any:
+        return lambda value: value
     if kind is float:
         return lambda value: float(value) if type(value) is int else _require_type(value, float)
     return lambda value: _require_type(value, kind)

@@ -184,13 +184,14 @@ class Training:
         ):
             monitor = monitor or display
             learned = system.fit(shards or problem, monitor)
-            if self.calibrate:
-                learned = calibrate_temperature(problem, system, learned, folds=self.calibrate)
+            chosen = learned.system or system
+            # The backend `auto` calibrates the weights itself, unless it trains without a comparison or the graph is large.
+            if self.calibrate and "calibration" not in learned.summary:
+                learned = calibrate_temperature(problem, chosen, learned, folds=self.calibrate)
         if learned.chosen_candidates:
             spaces = {space.pairs.name: space for space in grounding.candidates}
             texts = {name: spaces[name].pair_texts(pairs) for name, pairs in learned.chosen_candidates.items()}
             grounding = grounding.with_candidates(texts)
-        chosen = learned.system or system
         return LearnedModel(
             spec=self.spec,
             backend=chosen.name,

@@ -36,7 +36,7 @@ def test_fit_and_predict_with_frames(web, model):
 
 
 def test_saved_and_loaded_fits_predict_alike(web, model, tmp_path):
-    fit = model.fit(relcrf.Dataset(web))
+    fit = model.fit(relcrf.Dataset(web), "ess")
     fit.save(tmp_path / "run")
     again = relcrf.load_fit(tmp_path / "run")
     first, second = (f.predict(relcrf.Dataset(web)).probabilities() for f in (fit, again))
@@ -49,7 +49,7 @@ def test_saved_and_loaded_fits_predict_alike(web, model, tmp_path):
 
 
 def test_relations_help_where_they_should(web, model):
-    found = model.evaluate(relcrf.Dataset(web), "school").predictions
+    found = model.evaluate(relcrf.Dataset(web), "school", "ess").predictions
     local, ess = (found.score(backend, "Page.category").accuracy for backend in ("local", "ess"))
     assert ess > local + 0.1
 
@@ -68,7 +68,7 @@ def test_probabilities_are_those_of_enumeration(model):
         "r": pd.DataFrame({"a": [1, 2], "b": [2, 3]}),
     }
     data = relcrf.Dataset(tables)
-    found = relcrf.parse(text).fit(data).predict(data).probabilities()
+    found = relcrf.parse(text).fit(data, "ess").predict(data).probabilities()
     # d1, d2 in {x, y}; d3 = y. Score: 0.3 [d1=x] - 0.2 [d2=x] + 0.5 [d1=d2] + 0.5 [d2=y].
     joint = np.array([[np.exp(0.3 - 0.2 + 0.5), np.exp(0.3 + 0.5)], [np.exp(-0.2), np.exp(0.5 + 0.5)]])
     joint /= joint.sum()
@@ -99,7 +99,7 @@ def test_nothing_to_learn_from(model, tmp_path):
     page.write_text("\n".join(",".join([line.split(",")[0], "", "s"]) if k else line
                               for k, line in enumerate(page.read_text().splitlines())))  # fmt: skip
     with pytest.raises(relcrf.DataError, match=r"no value of Page\.category is labelled"):
-        model.fit(relcrf.Dataset(folder))
+        model.fit(relcrf.Dataset(folder), "ess")
 
 
 def test_three_unknowns_in_a_factor_are_refused(tmp_path):
@@ -112,7 +112,7 @@ def test_three_unknowns_in_a_factor_are_refused(tmp_path):
         "r": pd.DataFrame({"a": [1], "b": [2], "c": [3]}),
     }
     with pytest.raises(relcrf.UsageError, match="template 'three' joins more"):
-        model.fit(relcrf.Dataset(tables))
+        model.fit(relcrf.Dataset(tables), "ess")
 
 
 def test_import_is_light():

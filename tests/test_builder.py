@@ -166,7 +166,7 @@ def test_it_runs() -> None:
             "smokes": pd.DataFrame({"x": ["anna", "bob"], "value": [True, None]}),
         }
     )
-    found = model.fit(data).predict(data).table().rows()
+    found = model.fit(data, "ess").predict(data).table().rows()
     assert [row[:2] for row in found] == [("bob", "true")]
 
 

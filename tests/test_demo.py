@@ -15,7 +15,18 @@ def test_demo(tmp_path, monkeypatch, capsys):
         assert set(split["seconds"]) == {"ground", "learn", "infer"}
     assert sum(s["ess"]["accuracy"] for s in splits) / 5 >= 0.94
     assert (out / "changes.png").read_bytes().startswith(b"\x89PNG")
-    arguments = ("evaluate", out / "digits.rcrf", "--data", out / "split0", "--split", "part", "--holdout", "rest")
+    arguments = (
+        "evaluate",
+        out / "digits.rcrf",
+        "--backend",
+        "ess",
+        "--data",
+        out / "split0",
+        "--split",
+        "part",
+        "--holdout",
+        "rest",
+    )
     code, again = json_command(capsys, monkeypatch, *arguments)
     assert code == 0
     assert again["attributes"]["Image.digit"]["accuracy"] == splits[0]["ess"]["accuracy"]

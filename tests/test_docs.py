@@ -91,7 +91,16 @@ def test_link_targets_exist(page):
 def test_webkb_accuracy(capsys, monkeypatch):
     data = Path(os.environ["RELCRF_DATA"]) / "webkb"
     code, found = json_command(
-        capsys, monkeypatch, "evaluate", ROOT / "models" / "webkb.rcrf", "--data", data, "--split", "university"
+        capsys,
+        monkeypatch,
+        "evaluate",
+        ROOT / "models" / "webkb.rcrf",
+        "--data",
+        data,
+        "--split",
+        "university",
+        "--backend",
+        "ess",
     )
     assert code == 0
     assert found["attributes"]["Page.category"]["n"] == 877

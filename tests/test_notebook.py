@@ -35,7 +35,7 @@ def data():
 
 
 def test_objects_show_themselves(model, data):
-    fit = model.fit(data)
+    fit = model.fit(data, "ess")
     found = fit.predict(data)
     shown = [
         (data, "Dataset(the given tables: e, r)"),
@@ -63,11 +63,11 @@ def terminal(monkeypatch):
 
 
 def test_scripts_are_silent_unless_asked(model, data, terminal):
-    fit = model.fit(data)
+    fit = model.fit(data, "ess")
     fit.predict(data)
     assert terminal.getvalue() == ""
     with relcrf.progress():
-        model.fit(data)
+        model.fit(data, "ess")
     assert "learning: weights" in terminal.getvalue()
     terminal.truncate(0)
     fit.predict(data, progress=True)
@@ -76,7 +76,7 @@ def test_scripts_are_silent_unless_asked(model, data, terminal):
 
 def test_progress_can_be_switched_off_for_a_call(model, data, terminal):
     with relcrf.progress():
-        model.fit(data, progress=False)
+        model.fit(data, "ess", progress=False)
     assert terminal.getvalue() == ""
 
 
@@ -84,6 +84,7 @@ def test_threads_show_their_own_progress(model, data, terminal):
     def work():
         model.fit(
             relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "r": {"a": [1], "b": [2]}}),
+            "ess",
             progress=True,
         )
 
@@ -98,7 +99,7 @@ def test_threads_show_their_own_progress(model, data, terminal):
 def test_nothing_is_drawn_into_a_file(model, data, monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(progress_reporting, "Console", lambda **_: Console(file=out, force_terminal=False))
-    model.fit(data, progress=True)
+    model.fit(data, "ess", progress=True)
     assert out.getvalue() == ""
 
 
@@ -136,7 +137,7 @@ def notebook(monkeypatch):
 
 
 def test_notebooks_show_progress_by_themselves(model, data, notebook):
-    model.fit(data)
+    model.fit(data, "ess")
     widget, *drawn = notebook
     assert isinstance(widget, Output)
     assert any("━" in thing.html for thing in drawn), "a bar, inside the widget"
@@ -144,7 +145,7 @@ def test_notebooks_show_progress_by_themselves(model, data, notebook):
 
 def test_notebooks_can_be_silent(model, data, notebook):
     with relcrf.progress(False):
-        model.fit(data)
+        model.fit(data, "ess")
     assert notebook == []
-    model.fit(data, progress=False)
+    model.fit(data, "ess", progress=False)
     assert notebook == []

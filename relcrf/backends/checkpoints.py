@@ -148,7 +148,9 @@ class Timings:
     Args:
         phases: Seconds of each phase, by name.
         step_seconds: The time of each log entry (see `CheckpointMonitor`); empty if no monitor recorded the times.
+        trial_seconds: CPU seconds of each candidate among which the backend `auto` chose.
     """
 
     phases: Mapping[str, float]
     step_seconds: tuple[WallCpuSeconds, ...]
+    trial_seconds: tuple[float, ...] = ()

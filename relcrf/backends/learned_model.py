@@ -95,7 +95,8 @@ class LearnedModel:
         schemas: Schemas of the vectors that have a separate layout, by name.
         template_statistics: The factors of each template in the training problem; empty if the run folder has none.
         request: The backend and the settings of the request; None if the run folder is of an earlier version.
-        trials: The candidates among which `auto` chose, as table rows; see `FitResult`.
+        trials: The candidates among which `auto` chose, as table rows; see `FitResult`. Run folders do not store the
+            seconds in the rows, but in the timings.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -118,6 +119,11 @@ class LearnedModel:
     request: BackendRequest | None = None
     trials: tuple[Mapping[str, Any], ...] = ()
     seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def original_request(self) -> BackendRequest:
+        """The request that repeats the training: the backend of the run if the run folder does not contain the request."""
+        return self.request or BackendRequest(self.backend, self.settings)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
         """Return the backend; the given settings override the settings of training."""

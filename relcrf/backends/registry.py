@@ -12,6 +12,9 @@ from relcrf.settings import convert_settings, setting_names
 
 ENTRY_POINT_GROUP = "relcrf.backends"
 
+DEFAULT_BACKEND = "auto"
+"""Name of the backend of a training that names none: it compares the other backends on held-out labels."""
+
 
 def backend_names() -> list[str]:
     """Return the names of all installed backends, sorted."""
@@ -57,7 +60,12 @@ def make_backend(name: str, **settings: Any) -> AbstractBackend:
         UsageError: If the backend or a setting is unknown, or a value has the wrong type.
     """
     cls = backend_class(name)
-    values = convert_settings(cls, f"backend '{name}'", settings, setting_names(cls))
+    names = setting_names(cls)
+    if name == DEFAULT_BACKEND and (unknown := next((each for each in settings if each not in names), None)):
+        message = f"backend '{name}' has no setting '{unknown}', because it chooses the backend and its settings"
+        hint = suggestion(unknown, names) or "name a backend that has this setting, e.g. --backend ess"
+        raise UsageError(Diagnostic("E304", message, hint=hint))
+    values = convert_settings(cls, f"backend '{name}'", settings, names)
     if values.get("preset") in cls.presets:
         values = {**cls.presets[values["preset"]], **values, "preset": ""}
     return cls(**values)

@@ -11,6 +11,7 @@ complete run is renamed to `NAME`.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -177,7 +178,7 @@ def save(
         "settings": dict(learned.settings),
         "chosen_settings": dict(learned.chosen_settings),
         "request": None if learned.request is None else asdict(learned.request),
-        "trials": [dict(row) for row in learned.trials],
+        "trials": [_trial_to_json(row) for row in learned.trials],
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "template_statistics": [asdict(each) for each in learned.template_statistics],
@@ -205,7 +206,9 @@ def save(
         write_text(partial / "histograms.json", json.dumps(_histograms_to_json(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
     rounded_steps = [[round(v, 4) for v in step] for step in step_seconds]
-    write_text(partial / "timings.json", json.dumps({**seconds, "steps": rounded_steps}))
+    trial_seconds = [round(float(row.get("seconds", 0.0)), 3) for row in learned.trials]
+    all_timings = {**seconds, "steps": rounded_steps, **({"trials": trial_seconds} if trial_seconds else {})}
+    write_text(partial / "timings.json", json.dumps(all_timings))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {
@@ -245,9 +248,8 @@ def load(folder: Path) -> LearnedModel:
         backend = from_json_value(str, run["backend"])
         settings, chosen_settings = dict(run["settings"]), dict(run["chosen_settings"])
         summary, converged = dict(run["summary"]), bool(run["converged"])
-        requested = run.get("request")
-        request = requested and BackendRequest(from_json_value(str, requested["backend"]), dict(requested["settings"]))
-        trials = tuple(dict(row) for row in run.get("trials", []))
+        request = from_json_value(BackendRequest | None, run.get("request"))
+        trials = tuple(map(_parse_trial, run.get("trials", [])))
         factor_statistics: tuple[TemplateStatistics, ...] = from_json_value(
             tuple[TemplateStatistics, ...], run.get("template_statistics", [])
         )
@@ -407,7 +409,30 @@ def load_timings(folder: Path) -> Timings:
     with _checked_path(folder, "timings.json") as path:
         plain = json.loads(path.read_text(encoding="utf-8"))
         steps = parse_seconds(plain.pop("steps", ()))
-        return Timings({str(name): float(seconds) for name, seconds in plain.items()}, tuple(steps))
+        trials = tuple(float(seconds) for seconds in plain.pop("trials", ()))
+        return Timings({str(name): float(seconds) for name, seconds in plain.items()}, tuple(steps), trials)
+
+
+def _trial_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `LearnedModel.trials` without its time, which differs between runs, and without undefined scores."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name != "seconds" and not (isinstance(value, float) and not math.isfinite(value))
+    }
+
+
+def _parse_trial(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial that `_trial_to_json` wrote."""
+    types = {"backend": str, "settings": str, "rejected": str}
+    required = {
+        "backend": "",
+        "settings": "",
+        **({} if "rejected" in row else {"log_likelihood": 0.0, "accuracy": 0.0}),
+    }
+    if missing := required.keys() - row.keys():
+        raise ValueError(f"a trial has no {listing(sorted(missing))}")
+    return {name: from_json_value(types.get(name, float), value) for name, value in row.items()}
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:

@@ -72,7 +72,7 @@ _relcrf() {
             ;;
         path) _relcrf_files "" "$current" ;;
         setting)
-            _relcrf_settings "$(_relcrf_chosen "$([[ $command == infer ]] && echo auto || echo ess)")"
+            _relcrf_settings "$([[ $command == infer ]] && echo infer:)$(_relcrf_chosen auto)"
             _relcrf_words "$REPLY" "$current" "="
             ;;
         words:*) _relcrf_words "${kind#words:}" "$current" ;;

@@ -104,9 +104,9 @@ def _completer_for(name: str) -> str:
 
 
 def _list_settings() -> dict[str, list[str]]:
-    """Return the names of the settings of each backend and of each inference method."""
-    kinds: dict[str, type] = {name: registry.backend_class(name) for name in registry.backend_names()}
-    return {name: setting_names(kind) for name, kind in (kinds | dict(METHODS)).items()}
+    """Return the names of the settings of each backend, and of each inference method, whose name starts with `infer:`."""
+    backends = {name: setting_names(registry.backend_class(name)) for name in registry.backend_names()}
+    return backends | {f"infer:{name}": setting_names(method) for name, method in METHODS.items()}
 
 
 def _join_words(words: Iterable[str]) -> str:
@@ -166,7 +166,7 @@ def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summ
     Without the option that names the backend or method, the line of the default applies.
     """
     names = METHODS if command.name == "infer" else registry.backend_names()
-    default = "auto" if command.name == "infer" else "ess"
+    default = "auto" if command.name == "infer" else registry.DEFAULT_BACKEND
     option_is_given = f"__fish_seen_argument {'-s m -l method' if command.name == 'infer' else '-s b -l backend'}"
     settings = _list_settings()
     for name in names:
@@ -174,7 +174,7 @@ def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summ
         condition += f"{option_is_given}; and string match -q -- '*{name}*' (commandline -p)"
         if name == default:
             condition = f"__fish_seen_subcommand_from {command.name}; and not {option_is_given}"
-        words = " ".join(f"{setting}=" for setting in settings[name])
+        words = " ".join(f"{setting}=" for setting in settings[f"infer:{name}" if command.name == "infer" else name])
         yield f"complete -c relcrf -n {_quote_fish(condition)} {option} -x -a {_quote_fish(words)} -d {_quote_fish(summary)}"
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
-from relcrf.backends.registry import make_backend
+from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
 from relcrf.cli.output import (
@@ -105,7 +105,7 @@ def evaluate(
     session: SessionOptions,
     backend: Annotated[
         list[str] | None,
-        typer.Option("--backend", "-b", metavar="NAME", help="Backend to evaluate; repeatable. Default: ess."),
+        typer.Option("--backend", "-b", metavar="NAME", help="Backend to evaluate; repeatable. Default: auto."),
     ] = None,
     setting: BackendSetOption = None,
     out: Annotated[
@@ -135,7 +135,7 @@ def evaluate(
             raise UsageError(Diagnostic("E342", message, hint=hint))
         evaluation = _evaluate_run(target, tables, folds, session, _split_at_commas(rank))
     else:
-        backends = list(dict.fromkeys(backend or ["ess"]))
+        backends = list(dict.fromkeys(backend or [DEFAULT_BACKEND]))
         evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, _split_at_commas(rank))
     if session.as_json:
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})

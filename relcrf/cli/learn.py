@@ -18,7 +18,7 @@ from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol
-from relcrf.backends.registry import make_backend
+from relcrf.backends.registry import DEFAULT_BACKEND, backend_class, make_backend
 from relcrf.backends.unseen_templates import unseen_template_warnings
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
@@ -43,8 +43,10 @@ from relcrf.cli.output import (
 )
 from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
+from relcrf.cli.trial_table import print_choice
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
+from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.selection import SettingsSelection
 from relcrf.files import remove_folder, require_suffix, write_text
 from relcrf.training import TrainingRequest
@@ -54,7 +56,7 @@ from relcrf.training import TrainingRequest
 class LearningOptions:
     """The backend, the selection of its settings, and calibration."""
 
-    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = "ess"
+    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = DEFAULT_BACKEND
     setting: SetOption = None
     select: Annotated[
         list[str] | None,
@@ -172,18 +174,24 @@ def train(
         run_folder.save(learned, folder.out, timings, monitor.seconds, provenance)
     if folder.export is not None:
         write_text(folder.export, render_learned_model(learned))
+        if not backend_class(learned.backend).uses_candidates:
+            print_note(f"backend '{learned.backend}' does not select candidates, so '{folder.export}' contains none")
+    choice = BackendChoice.from_model(learned)
     if session.as_json:
-        results = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        results: dict[str, Any] = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         results["templates"] = [each.as_dict() for each in learned.template_statistics]
-        chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
-        print_json({"run": folder.out, **results, **chosen_by})
+        if selected is not None:
+            results |= {"settings": selected.settings, "selection": selected.rows}
+        if choice is not None:
+            results |= {"chosen": choice.as_dict(), "trials": choice.trials}
+        print_json({"run": folder.out, **results})
         return
     print_warnings([*loaded.warnings, *unseen_template_warnings(learned)])
     holdout.note_held_out_labels(training.grounding)
     tables.note_cache_use()
     for text in training.grounding.bound.notes:
         print_note(text)
-    _print_training(learned, selected)
+    _print_training(learned, selected, choice)
     print_line(
         f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote the run folder '{folder.out}'"
     )
@@ -223,8 +231,8 @@ def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterato
         raise
 
 
-def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -> None:
-    """Print the training summary and, if settings were selected, the score of each setting."""
+def _print_training(learned: LearnedModel, selected: SettingsSelection | None, choice: BackendChoice | None) -> None:
+    """Print the training summary and, if settings or the backend were selected, the score of each candidate."""
     if not learned.converged:
         is_out_of_time = "out of time" in learned.summary.values()
         setting = "--set max_seconds=3600" if is_out_of_time else "--set max_iterations=1000"
@@ -236,9 +244,13 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -
         tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
         print_table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
         print_note("selected: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
+    if choice is not None:
+        print_choice(choice)
     formats = {int: ",", float: ".5g"}
     rows = [
-        (name.replace("_", " "), format(value, formats.get(type(value), ""))) for name, value in learned.summary.items()
+        (name.replace("_", " "), format(value, formats.get(type(value), "")))
+        for name, value in learned.summary.items()
+        if choice is None or name not in choice.summary
     ]
     print_table(f"trained by {learned.backend}", ("", ""), rows)
     print_template_table(learned)

@@ -142,7 +142,8 @@ def _rerun_training(
     model = api.load(run / "model.rcrf")
     display.start_phase("reading tables")
     dataset = Dataset(data, memory=protocol.memory)
-    request = TrainingRequest(model.spec, original.backend, original.settings, dataset, protocol)
+    requested = original.original_request
+    request = TrainingRequest(model.spec, requested.backend, requested.settings, dataset, protocol)
     training = request.ground(display.report_grounding)
     provenance = replace(stored, fingerprint=training.identity, tables=table_digests(training.grounding.bound))
     changed = [name for name, was, now in _pair_by_name(stored.tables, provenance.tables) if was != now]

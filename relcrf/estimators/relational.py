@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
 from relcrf.api import Model
+from relcrf.backends.registry import DEFAULT_BACKEND
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
@@ -37,7 +38,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     Args:
         model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
-        backend: name of the backend.
+        backend: name of the backend; `auto` compares the other backends on held-out labels, and chooses the settings, so
+            that settings need the name of another backend.
         attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several
             attributes. A proposed model predicts this attribute.
         tables: dataset with the entities whose keys are in X, or None.
@@ -52,7 +54,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     def __init__(
         self,
         model: Model | str | os.PathLike[str] | None = None,
-        backend: str = "ess",
+        backend: str = DEFAULT_BACKEND,
         *,
         attribute: str | None = None,
         tables: Any = None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.registry import make_backend
+from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.leakage import Leakage, measure_leakage
@@ -141,7 +141,7 @@ BackendSettings = Mapping[str, Mapping[str, Any]]
 
 def evaluate(
     grounding: Grounding,
-    backends: Sequence[str] = ("ess",),
+    backends: Sequence[str] = (DEFAULT_BACKEND,),
     split: SplitPlan | str = "random",
     *,
     settings: BackendSettings | None = None,

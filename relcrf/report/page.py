@@ -17,6 +17,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import TrainingProtocol
 from relcrf.data.extras import import_extra
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
@@ -107,7 +108,12 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": _format_number, "measure": _format_measure, "percent": _format_percentage}
+    environment.filters |= {
+        "number": _format_number,
+        "measure": _format_measure,
+        "percent": _format_percentage,
+        "sentence": _format_sentence,
+    }
     html = environment.from_string(_read_resource("page.html")).render(
         css=f"{_read_resource('page.css')}\n{_model_style()}",
         name=name,
@@ -127,6 +133,7 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
         stages=stages,
         histograms=histograms,
         moments=moment_summary,
+        choice=BackendChoice.from_model(learned, timings.trial_seconds),
         graph=graph,
         weight_tables=weights.weight_tables(learned, errors),
     )
@@ -169,6 +176,11 @@ def _format_measure(value: float) -> str:
 def _format_percentage(value: float | None) -> str:
     """Format a fraction as a percentage; empty if it is undefined."""
     return "" if value is None else f"{value:.1%}"
+
+
+def _format_sentence(text: str) -> str:
+    """Capitalise the first letter, and append a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _graph_plots(learned: LearnedModel) -> list[Plot]:

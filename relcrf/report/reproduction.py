@@ -29,7 +29,8 @@ def train_command(learned: LearnedModel, name: str, options: Sequence[str], prot
     plan = protocol.split_plan
     words = options or (*DATA_PLACEHOLDER, *(() if plan is None else plan.options))
     options_with_values = [*zip(words[::2], words[1::2], strict=True)]
-    options_with_values += [("--backend", learned.backend), *_setting_options(learned.settings)]
+    request = learned.original_request
+    options_with_values += [("--backend", request.backend), *_setting_options(request.settings)]
     options_with_values += [("--calibrate", str(protocol.calibrate))] if protocol.calibrate else []
     options_with_values += [("--out", f"{name}-again")]
     lines = [
@@ -42,7 +43,9 @@ def train_command(learned: LearnedModel, name: str, options: Sequence[str], prot
 def variant_command(
     learned: LearnedModel, name: str, options: Sequence[str], extra_options: Sequence[str], suffix: str
 ) -> str:
-    """Return a command that trains with the non-default settings of the run and with further options.
+    """Return a command that trains the run's backend with its non-default settings and with further options.
+
+    If backend `auto` was requested, the command names the backend that it chose, which accepts more options.
 
     Args:
         name, options: See `train_command`.

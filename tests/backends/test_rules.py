@@ -40,7 +40,7 @@ def test_a_hard_rule_leaves_the_others_to_be_learned(backend):
 def test_a_rule_over_one_attribute_is_a_formula(rule, expected):
     model = relcrf.parse(f"entity P {{ predict spam : bool }} relation All(p: P)\n{rule}: All(p) => p.spam")
     data = relcrf.Dataset({"p": pd.DataFrame({"id": [1, 2], "spam": [True, None]}), "all": pd.DataFrame({"p": [1, 2]})})
-    found = model.fit(data).predict(data).probabilities()
+    found = model.fit(data, "ess").predict(data).probabilities()
     np.testing.assert_allclose(found, [[1 - expected, expected]])
 
 
@@ -51,7 +51,7 @@ def test_fixed_weights_apply_to_unseen_keys():
     )
     train = pd.DataFrame({"id": [1, 2], "spam": [True, False], "words": [["u"], ["v"]]})
     test = pd.DataFrame({"id": [3, 4], "spam": [None, None], "words": [["u"], ["z"]]})
-    found = model.fit(relcrf.Dataset({"p": train})).predict(relcrf.Dataset({"p": test})).probabilities()
+    found = model.fit(relcrf.Dataset({"p": train}), "ess").predict(relcrf.Dataset({"p": test})).probabilities()
     np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-2)))
 
 

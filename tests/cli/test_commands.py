@@ -142,10 +142,14 @@ def test_ground_blocks_are_cached(relcrf_, relcrf_json, web, tmp_path):
     assert again["cache"] == {"loaded": ["prior", "word", "linked"], "computed": []}
     assert again["templates"] == first["templates"]
     run = tmp_path / "run"
-    for command in (("train", MODEL, "--out", run), ("ground", MODEL), ("evaluate", MODEL, "--split", "school")):
+    for command in (
+        ("train", MODEL, "--backend", "ess", "--out", run),
+        ("ground", MODEL),
+        ("evaluate", MODEL, "--backend", "ess", "--split", "school"),
+    ):
         code, _, err = relcrf_(*command, "--data", web, *cache)
         assert code == 0 and "loaded prior, word, linked" in err, err
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "plain")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "plain")[0] == 0
     assert (run / "weights.npy").read_bytes() == (tmp_path / "plain" / "weights.npy").read_bytes()
     code, _, err = relcrf_("predict", run, "--data", web, *cache)
     assert code == 0 and "blocks: " in err
@@ -235,12 +239,15 @@ def test_cross_product_over_budget_raises_e320(relcrf_, web, tmp_path):
     assert "warning[W201]" in err
     assert "error[E320]: 'every' would have 3,600 bindings, more than the budget of 2,000" in err
     assert "3,600" in out
-    assert relcrf_("train", model, "--data", web, "--budget", "2000", "--out", tmp_path / "run")[0] == 2
+    assert (
+        relcrf_("train", model, "--backend", "ess", "--data", web, "--budget", "2000", "--out", tmp_path / "run")[0]
+        == 2
+    )
 
 
 def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
     run, out = tmp_path / "run", tmp_path / "predictions.csv"
-    code, text, err = relcrf_("train", MODEL, "--data", web, "--out", run)
+    code, text, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)
     assert (code, err) == (0, "")
     assert "forest edges" in text and "factors seen in training" in text
     code, text, err = relcrf_("predict", run, "--data", web, "--out", out)
@@ -253,7 +260,7 @@ def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
         probabilities = [float(v) for k, v in row.items() if k.startswith("p_")]
         assert sum(probabilities) == pytest.approx(1)
         assert max(probabilities) == pytest.approx(float(row["probability"]))
-    code, found = relcrf_json("evaluate", MODEL, "--data", web, "--split", "school")
+    code, found = relcrf_json("evaluate", MODEL, "--backend", "ess", "--data", web, "--split", "school")
     assert code == 0
     assert found["backend"] == "ess"
     score = found["attributes"]["Page.category"]
@@ -266,7 +273,7 @@ def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
 
 
 def test_train_reports_the_factors_of_each_template(relcrf_, relcrf_json, web, tmp_path):
-    code, found = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    code, found = relcrf_json("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")
     by_name = {each.pop("name"): each for each in found["templates"]}
     assert code == 0 and by_name["prior"] == {"factors": 60, "seen": 48}
     linked = by_name["linked"]
@@ -275,7 +282,7 @@ def test_train_reports_the_factors_of_each_template(relcrf_, relcrf_json, web, t
     rows = small_web(page.parent, pages=120).joinpath("page.csv").read_text().splitlines()
     rows = [row if k < 12 else ",".join((row.split(",")[0], "", "s1")) for k, row in enumerate(rows)]
     page.write_text("\n".join(rows) + "\n")
-    command = ("train", MODEL, "--data", page.parent, "--out", tmp_path / "few_run")
+    command = ("train", MODEL, "--backend", "ess", "--data", page.parent, "--out", tmp_path / "few_run")
     code, text, err = relcrf_(*command)
     assert code == 0 and "warning[W206]" in err and "factors of 'linked'" in err
     assert max(map(len, text.splitlines()[-12:-1])) <= 80
@@ -284,7 +291,7 @@ def test_train_reports_the_factors_of_each_template(relcrf_, relcrf_json, web, t
 
 def test_same_input_gives_identical_files(relcrf_, web, tmp_path):
     for name in ("one", "two"):
-        assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / name)[0] == 0
+        assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / name)[0] == 0
         assert relcrf_("predict", tmp_path / name, "--data", web, "--out", tmp_path / f"{name}.parquet")[0] == 0
     files = sorted(p.name for p in (tmp_path / "one").iterdir())
     assert "checkpoint" not in files
@@ -301,7 +308,20 @@ def test_held_out_labels_do_not_affect_training(relcrf_, web, tmp_path):
     changed = [line.replace("course", "staff") if line.endswith(",s1") else line for line in lines]
     page.write_text("\n".join(changed) + "\n")
     for name, data in (("one", web), ("two", folder)):
-        command = ("train", MODEL, "--data", data, "--out", tmp_path / name, "--split", "school", "--holdout", "s1")
+        command = (
+            "train",
+            MODEL,
+            "--backend",
+            "ess",
+            "--data",
+            data,
+            "--out",
+            tmp_path / name,
+            "--split",
+            "school",
+            "--holdout",
+            "s1",
+        )
         assert relcrf_(*command)[0] == 0
     first, second = (np.load(tmp_path / name / "weights.npy") for name in ("one", "two"))
     np.testing.assert_array_equal(first, second)
@@ -313,17 +333,37 @@ def test_held_out_labels_do_not_affect_training(relcrf_, web, tmp_path):
         (("check", "nowhere.rcrf"), 2, "E004"),
         (("plan", MODEL, "--data", "nowhere"), 3, "E201"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--backend", "es"), 2, "unknown backend 'es'"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l3=1"), 2, "valid settings: l2,"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=-1"), 2, "E305"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=inf"), 2, "E305"),
+        (
+            ("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--set", "l3=1"),
+            2,
+            "valid settings: l2,",
+        ),
+        (("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--set", "l2=-1"), 2, "E305"),
+        (("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--set", "l2=inf"), 2, "E305"),
         (("plan", MODEL, "--data", "WEB", "--memory", "99999999999999999999TB"), 2, "E311"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2"), 2, "E306"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--split", "school"), 2, "E341"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--resume"), 2, "E332"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--strict", "--set", "max_iterations=1"), 4, "E401"),
+        (("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--set", "l2"), 2, "E306"),
+        (("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--split", "school"), 2, "E341"),
+        (("train", MODEL, "--backend", "ess", "--data", "WEB", "--out", "run", "--resume"), 2, "E332"),
+        (
+            (
+                "train",
+                MODEL,
+                "--backend",
+                "ess",
+                "--data",
+                "WEB",
+                "--out",
+                "run",
+                "--strict",
+                "--set",
+                "max_iterations=1",
+            ),
+            4,
+            "E401",
+        ),
         (("predict", "run", "--data", "WEB"), 3, "E334"),
-        (("evaluate", MODEL, "--data", "WEB", "--split", "scool"), 3, "did you mean 'school'?"),
-        (("evaluate", MODEL, "--data", "WEB", "--split", "school", "--holdout", "s9"), 2, "E340"),
+        (("evaluate", MODEL, "--backend", "ess", "--data", "WEB", "--split", "scool"), 3, "did you mean 'school'?"),
+        (("evaluate", MODEL, "--backend", "ess", "--data", "WEB", "--split", "school", "--holdout", "s9"), 2, "E340"),
         (("ground", MODEL, "--data", "WEB", "--show", "Page(zz).category"), 2, "E313"),
         (("ground", MODEL, "--data", "WEB", "--show", "lined"), 2, "did you mean 'linked'?"),
         (("ground", MODEL, "--data", "WEB", "--show", "linked", "--out", "x.txt"), 2, "E312"),
@@ -369,10 +409,10 @@ def test_misspelt_attribute_has_suggestion(relcrf_, relcrf_json, tmp_path):
 
 def test_damaged_run_folders_are_rejected(relcrf_, web, tmp_path):
     run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", run)
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
+    code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)
     assert (code, "E330" in err) == (2, True)
-    assert relcrf_("train", MODEL, "--data", web, "--out", run, "--force")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run, "--force")[0] == 0
     facts = json.loads((run / "run.json").read_text())
     weights = (run / "weights.npy").read_bytes()
     for name, content, code in [
@@ -400,7 +440,7 @@ def test_force_replaces_only_run_folders(relcrf_, web, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("precious")
     monkeypatch.chdir(folder)
     for out in (folder, tmp_path / "file", "..", ".", "/", tmp_path / "file" / "x"):
-        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", out, "--force")
+        code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", out, "--force")
         assert (code, "error[E3" in err) == (2, True), err
     assert sorted(p.name for p in folder.iterdir()) == ["link.csv", "page.csv", "page_words.csv"]
     assert (tmp_path / "file").read_text() == "precious"
@@ -410,9 +450,14 @@ def test_interrupted_run_is_not_overwritten_by_accident(relcrf_, web, tmp_path):
     checkpoint = tmp_path / "run.partial" / "checkpoint"
     checkpoint.mkdir(parents=True)
     (checkpoint / "identity").write_text("of an earlier run")
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")
     assert (code, "E337" in err) == (2, True)
-    assert relcrf_("train", MODEL, "--data", tmp_path / "nowhere", "--out", tmp_path / "run", "--force")[0] == 3
+    assert (
+        relcrf_(
+            "train", MODEL, "--backend", "ess", "--data", tmp_path / "nowhere", "--out", tmp_path / "run", "--force"
+        )[0]
+        == 3
+    )
     assert (checkpoint / "identity").exists(), "no folder is removed before the tables are read"
 
 
@@ -432,7 +477,17 @@ def test_ctrl_c_converted_to_other_exception_by_compiler(relcrf_, web, monkeypat
 
 def test_ctrl_c_exits_process_with_130(web, tmp_path):
     """Ctrl-C at any time ends the command with one word and exit code 130."""
-    command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "train", str(MODEL), "--data", str(web)]
+    command = [
+        sys.executable,
+        "-c",
+        "from relcrf.cli.main import run; run()",
+        "train",
+        str(MODEL),
+        "--backend",
+        "ess",
+        "--data",
+        str(web),
+    ]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path / "run"), "--set", "max_iterations=1000000", "--set", "tolerance=0"],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -447,7 +502,7 @@ def test_ctrl_c_exits_process_with_130(web, tmp_path):
 
 
 def test_unwritable_output_paths(relcrf_, web, tmp_path):
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")[0] == 0
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "z.txt", tmp_path / "folder.csv", tmp_path / "file" / "z.csv"):
@@ -458,7 +513,7 @@ def test_unwritable_output_paths(relcrf_, web, tmp_path):
 
 def test_pickle_in_run_folder_is_rejected(relcrf_, web, tmp_path):
     run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
     np.save(run / "weights.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     code, _, err = relcrf_("predict", run, "--data", web)
     assert (code, "E336" in err) == (3, True)
@@ -466,30 +521,32 @@ def test_pickle_in_run_folder_is_rejected(relcrf_, web, tmp_path):
 
 def test_resumed_training_gives_same_result(relcrf_, web, tmp_path, interrupted_training):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert relcrf_("train", MODEL, "--data", web, "--out", whole)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", whole)[0] == 0
     with interrupted_training():
-        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken)
+        code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", broken)
     assert code == 130
     assert "--resume" in err
     assert not broken.exists()
     code, _, err = relcrf_("predict", broken, "--data", web)
     assert (code, "interrupted" in err) == (3, True)
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
+    code, _, err = relcrf_(
+        "train", MODEL, "--backend", "ess", "--data", web, "--out", broken, "--resume", "--set", "l2=2"
+    )
     assert (code, "to another model, other settings" in err, "E333" in err) == (2, True, True)
     identity = tmp_path / "broken.partial" / "checkpoint" / "identity"
     mine = identity.read_text()
     identity.write_text(f"0 {mine.split()[1]}")
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")
+    code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", broken, "--resume")
     assert (code, "belongs to another version of relcrf" in err, "E333" in err) == (2, True, True)
     identity.write_text(mine)
-    assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", broken, "--resume")[0] == 0
     for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):
         assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
 
 
 def test_prediction_on_tables_with_unseen_words(relcrf_, relcrf_json, web, tmp_path):
     run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
     other = small_web(tmp_path / "other", pages=20, seed=5)
     words = other / "page_words.csv"
     words.write_text(words.read_text() + "p3,neverseen\n")
@@ -570,9 +627,13 @@ def test_missing_command_prints_help(capsys, monkeypatch):
 
 
 def test_train_with_worker_processes(relcrf_, relcrf_json, web, tmp_path):
-    code, alone = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "alone")
+    code, alone = relcrf_json("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "alone")
     assert code == 0
-    code, pooled = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "pooled", "--workers", "2")
+    code, pooled = relcrf_json(
+        "train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "pooled", "--workers", "2"
+    )
     assert code == 0 and pooled["summary"]["forest_edges"] == alone["summary"]["forest_edges"]
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "none", "--workers", "-1")
+    code, _, err = relcrf_(
+        "train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "none", "--workers", "-1"
+    )
     assert code == 2 and "E362" in err

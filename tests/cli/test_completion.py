@@ -47,7 +47,9 @@ def test_backends_methods_and_settings(offered):
     assert offered("relcrf", "train", "m.rcrf", "--backend", "") == registry.backend_names()
     assert offered("relcrf", "train", "m.rcrf", "-b", "trm") == ["trmrf"]
     assert offered("relcrf", "train", "m.rcrf", "--backend", "=", "den") == ["dense"]
-    assert offered("relcrf", "train", "m.rcrf", "--set", "min_f") == ["min_fraction="]
+    assert offered("relcrf", "train", "m.rcrf", "--set", "") == ["effort=", "seed="]
+    assert offered("relcrf", "train", "m.rcrf", "--backend", "ess", "--set", "min_f") == ["min_fraction="]
+    assert "memory=" in offered("relcrf", "infer", "g.uai", "--set", "")
     chosen = offered("relcrf", "train", "m.rcrf", "--backend", "dense", "--set", "")
     assert "l2=" in chosen and "min_fraction=" not in chosen
     assert offered("relcrf", "train", "m.rcrf", "--set", "l2", "=", "") == []

@@ -65,7 +65,7 @@ def test_hide_fraction_of_labels(relcrf_json, web):
 
 
 def test_settings_of_one_backend_override_shared_ones(relcrf_json, web):
-    ask = ("cv", WEBKB, "--data", web, "--split", "folds=2")
+    ask = ("cv", WEBKB, "--backend", "ess", "--data", web, "--split", "folds=2")
     plain = relcrf_json(*ask, "--set", "l2=7")[1]["attributes"][NAME]["systems"]
     both = relcrf_json(*ask, "--set", "ess.l2=7", "--set", "l2=2")[1]["attributes"][NAME]["systems"]
     other = relcrf_json(*ask, "--set", "local.l2=7")[1]["attributes"][NAME]["systems"]
@@ -92,7 +92,7 @@ def test_settings_of_one_backend_override_shared_ones(relcrf_json, web):
     ],
 )
 def test_mistakes(relcrf_, web, arguments, exit_code, error):
-    code, out, err = relcrf_("cv", WEBKB, "--data", web, *arguments)
+    code, out, err = relcrf_("cv", WEBKB, "--backend", "ess", "--data", web, *arguments)
     assert (code, out, err.count("error[")) == (exit_code, "", 1), err
     assert error in err
 
@@ -131,7 +131,7 @@ def test_a_failed_evaluation_leaves_no_predictions(relcrf_, web, tmp_path, monke
 
 
 def test_other_predictions_are_rejected_before_training(relcrf_, web, tmp_path, monkeypatch):
-    ask = ("cv", WEBKB, "--data", web, "--split", "folds=2", "--out", tmp_path)
+    ask = ("cv", WEBKB, "--backend", "ess", "--data", web, "--split", "folds=2", "--out", tmp_path)
     assert relcrf_(*ask, "--backend", "ess")[0] == 0
     shutil.rmtree(tmp_path / "local")
     code, _, err = relcrf_(*ask, "--set", "ess.l2=3")
@@ -228,7 +228,7 @@ def test_ctrl_c_prints_how_to_resume(relcrf_, web, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalBackend, "fit", interrupt)
-    code, out, err = relcrf_("cv", WEBKB, "--data", web, "--out", tmp_path / "new")
+    code, out, err = relcrf_("cv", WEBKB, "--backend", "ess", "--data", web, "--out", tmp_path / "new")
     assert (code, out) == (130, "") and "run the same command to resume" in err
 
 

@@ -11,7 +11,12 @@ MODEL = resource_path("models", "webkb.rcrf")
 
 @pytest.fixture
 def run(relcrf_, web, tmp_path):
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", "--set", "max_iterations=4")[0] == 0
+    assert (
+        relcrf_(
+            "train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run", "--set", "max_iterations=4"
+        )[0]
+        == 0
+    )
     return tmp_path / "run"
 
 
@@ -31,7 +36,7 @@ def test_report_is_written_to_file(relcrf_, relcrf_json, run, web, tmp_path):
 
 def test_report_with_data(relcrf_, relcrf_json, web, tmp_path):
     held = ("--split", "school", "--holdout", "s1")
-    assert relcrf_("train", MODEL, "--data", web, *held, "--out", tmp_path / "run")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, *held, "--out", tmp_path / "run")[0] == 0
     code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--learning-curve", "--standard-errors")
     assert code == 0 and "Page.category: learning curve" in found["plots"]
     figures = {(row["system"], row["measure"]): row for row in found["results"]}

@@ -33,8 +33,8 @@ def test_two_models_share_a_dataset():
     data = relcrf.Dataset(tables)
     first = relcrf.parse("domain C = { a, b } entity Page { predict c : C }\ntemplate t(p: Page) over p.c")
     second = relcrf.parse("domain C = { a, b } entity Page(name) { predict c : C }\ntemplate t(p: Page) over p.c")
-    one = first.fit(data).predict(data)
-    two = second.fit(data).predict(data)
+    one = first.fit(data, "ess").predict(data)
+    two = second.fit(data, "ess").predict(data)
     assert one.table()["id"].tolist() == ["2", "3"]
     assert two.table()["name"].tolist() == ["y", "z"]
 
@@ -44,7 +44,7 @@ def test_prediction_columns_have_unique_names():
         "entity E { predict joint : bool  predict probability : bool }\ntemplate t(e: E) over e.joint, e.probability"
     )
     data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "joint": [True, None], "probability": [True, None]})})
-    found = model.fit(data).predict(data)
+    found = model.fit(data, "ess").predict(data)
     assert list(found.table("joint").columns) == ["id", "joint", "probability", "joint_", "p_false", "p_true"]
     assert list(found.table("probability").columns)[:4] == ["id", "probability", "probability_", "joint"]
 

@@ -88,7 +88,7 @@ def test_predictions_of_relation_have_argument_columns():
     data = relcrf.Dataset(
         {"e": E, "r": R, "p": pd.DataFrame({"x": ["a", "b"], "y": ["b", "c"], "value": [True, None]})}
     )
-    prediction = found.fit(data).predict(data)
+    prediction = found.fit(data, "ess").predict(data)
     table = prediction.table("P")
     assert list(table.columns) == ["x", "y", "value", "probability", "joint", "p_false", "p_true"]
     assert [row[:2] for row in table.rows()] == [("b", "c")]

@@ -39,7 +39,7 @@ def labelled(tables):
 
 
 def test_predictions_use_the_library_of_the_input(folder, tables):
-    estimator = RelationalCRF(MODEL, l2=0.5).fit(tables)
+    estimator = RelationalCRF(MODEL, l2=0.5, backend="ess").fit(tables)
     found = estimator.predict(tables)
     assert isinstance(found, pd.DataFrame) and list(found.columns) == ["id", "category", "probability", "joint"]
     proba = estimator.predict_proba({name: pl.from_pandas(table) for name, table in tables.items()})
@@ -49,34 +49,34 @@ def test_predictions_use_the_library_of_the_input(folder, tables):
     for source in (folder, relcrf.Dataset(folder)):
         plain = estimator.predict(source)
         assert plain.columns["category"].tolist() == found["category"].tolist()
-    direct = relcrf.load(MODEL).fit(relcrf.Dataset(folder), l2=0.5).predict(relcrf.Dataset(folder)).table()
+    direct = relcrf.load(MODEL).fit(relcrf.Dataset(folder), "ess", l2=0.5).predict(relcrf.Dataset(folder)).table()
     assert direct["category"].tolist() == found["category"].tolist()
     assert estimator.score(tables) > 0.6
 
 
 def test_parameters_can_be_read_set_and_cloned(tables):
-    estimator = RelationalCRF(MODEL, l2=0.5)
+    estimator = RelationalCRF(MODEL, l2=0.5, backend="ess")
     assert estimator.get_params() == {"model": MODEL, "backend": "ess", "attribute": None, "tables": None, "l2": 0.5}
     copy = clone(estimator).set_params(backend="local", l2=2.0)
     assert copy.get_params()["l2"] == 2.0 and estimator.get_params()["l2"] == 0.5
     assert "l2=0.5" in repr(estimator) and is_classifier(estimator)
-    assert clone(RelationalCRF(relcrf.load(MODEL), tables=relcrf.Dataset(tables))).tables is not None
+    assert clone(RelationalCRF(relcrf.load(MODEL), tables=relcrf.Dataset(tables), backend="ess")).tables is not None
     with pytest.raises(relcrf.UsageError, match="no setting 'l3'"):
-        RelationalCRF(MODEL, l3=1).fit(tables)
+        RelationalCRF(MODEL, l3=1, backend="ess").fit(tables)
 
 
 def test_invalid_arguments_raise_errors(tables, labelled):
     keys, labels = labelled
     with pytest.raises(NotFittedError):
-        RelationalCRF(MODEL).predict(tables)
-    with_keys = RelationalCRF(MODEL, tables=tables)
+        RelationalCRF(MODEL, backend="ess").predict(tables)
+    with_keys = RelationalCRF(MODEL, tables=tables, backend="ess")
     for estimator, X, y, code in (
-        (RelationalCRF(), {"page": tables["page"][["id"]]}, None, "E369"),
-        (RelationalCRF(attribute="Page.topic"), tables, None, "E373"),
+        (RelationalCRF(backend="ess"), {"page": tables["page"][["id"]]}, None, "E369"),
+        (RelationalCRF(attribute="Page.topic", backend="ess"), tables, None, "E373"),
         (with_keys, keys, labels[1:], "E366"),
         (with_keys, ["p1", "nobody"], ["course", "staff"], "E366"),
         (with_keys, ["p1", "p2"], ["course", "stuff"], "E366"),
-        (RelationalCRF(MODEL, attribute="topic", tables=tables), keys, labels, "E310"),
+        (RelationalCRF(MODEL, attribute="topic", tables=tables, backend="ess"), keys, labels, "E310"),
     ):
         with pytest.raises(relcrf.RelcrfError) as caught:
             estimator.fit(X, y)
@@ -84,18 +84,18 @@ def test_invalid_arguments_raise_errors(tables, labelled):
 
 
 def test_fit_without_a_model_proposes_one(folder, tables, labelled):
-    estimator = RelationalCRF().fit(tables)
-    assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
+    estimator = RelationalCRF(backend="ess").fit(tables)
+    assert "RelationalCRF(backend='ess'): predicts Page.category (5 values, " in repr(estimator)
     assert "templates prior, word, school, link, co_link" in repr(estimator)
     assert "predict category : Category" in repr(estimator.model_) and "model" in estimator.get_params()
-    refitted = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
+    refitted = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf()), backend="ess").fit(folder)
     assert repr(refitted.model_) == repr(estimator.model_) and ": predicts" not in repr(refitted)
     np.testing.assert_array_equal(
         refitted.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
     )
     assert ": predicts" not in repr(clone(estimator))
     keys, labels = labelled
-    with_keys = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
+    with_keys = RelationalCRF(attribute="category", tables=tables, backend="ess").fit(keys[:30], labels[:30])
     assert with_keys.score(keys[30:], labels[30:]) > 0.4
 
 
@@ -107,15 +107,17 @@ def test_cross_validation_over_keys(tables, labelled):
         for backend in ("ess", "local")
     )
     assert collective > independent, "the labels of other folds are evidence along the links"
-    losses = cross_val_score(RelationalCRF(MODEL, tables=data), keys, labels, cv=3, scoring="neg_log_loss")
+    losses = cross_val_score(
+        RelationalCRF(MODEL, tables=data, backend="ess"), keys, labels, cv=3, scoring="neg_log_loss"
+    )
     assert (losses > -np.log(5)).all()
 
 
 def test_labels_of_other_keys_are_hidden(tables, labelled):
     keys, labels = labelled
-    estimator = RelationalCRF(MODEL, tables=tables).fit(keys[:20], labels[:20])
+    estimator = RelationalCRF(MODEL, tables=tables, backend="ess").fit(keys[:20], labels[:20])
     changed = {**tables, "page": tables["page"].assign(category=[None] * 20 + ["course"] * 40)}
-    refitted = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
+    refitted = RelationalCRF(MODEL, tables=changed, backend="ess").fit(keys[:20], labels[:20])
     np.testing.assert_array_equal(estimator.predict_proba(keys), refitted.predict_proba(keys))
     assert estimator.predict(keys[::-1]).tolist() == estimator.predict(keys).tolist()[::-1]
     assert estimator.classes_.tolist() == ["course", "faculty", "project", "staff", "student"]
@@ -125,12 +127,12 @@ def test_labels_of_other_keys_are_hidden(tables, labelled):
 def test_searches_and_pipelines(tables, labelled):
     keys, labels = labelled
     frame = pd.DataFrame({"id": keys, "note": "not read"})
-    estimator = RelationalCRF(MODEL, tables=relcrf.Dataset(tables))
+    estimator = RelationalCRF(MODEL, tables=relcrf.Dataset(tables), backend="ess")
     search = GridSearchCV(estimator, {"l2": [0.5, 1000.0], "backend": ["ess", "local"]}, cv=2).fit(frame, labels)
     assert search.best_params_ == {"l2": 0.5, "backend": "ess"}
-    piped = make_pipeline(FunctionTransformer(lambda keys: keys), RelationalCRF(MODEL, tables=tables)).fit(
-        frame, labels
-    )
+    piped = make_pipeline(
+        FunctionTransformer(lambda keys: keys), RelationalCRF(MODEL, tables=tables, backend="ess")
+    ).fit(frame, labels)
     assert piped.score(frame, labels) > 0.6
 
 
@@ -143,11 +145,15 @@ def test_labels_keep_their_type():
     tables = {
         "e": pd.DataFrame({"id": [5, 6, 7, 8], "r": [1.0, -1.0, 2.0, -2.0], "t": [True, False] * 2, "n": [1, 2, 3, 1]})
     }
-    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="t").fit([5, 6, 7], [True, False, True])
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="t", backend="ess").fit(
+        [5, 6, 7], [True, False, True]
+    )
     assert estimator.predict([8, 5]).tolist() == [False, True] and estimator.classes_.dtype == bool
-    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="E.n").fit([5, 6, 7], [1, 2, 1])
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="E.n", backend="ess").fit(
+        [5, 6, 7], [1, 2, 1]
+    )
     assert estimator.predict(np.array([[8]])).tolist() == [1] and estimator.classes_.tolist() == [1, 2, 3]
-    both = RelationalCRF(relcrf.parse(text)).fit(tables)
+    both = RelationalCRF(relcrf.parse(text), backend="ess").fit(tables)
     hidden = {"e": tables["e"].assign(t=None, n=None)}
     assert set(both.predict(hidden)) == {"E.t", "E.n"}
 
@@ -161,7 +167,9 @@ template t(e: E) over e.d by 1, e.x
 
 def test_values_of_another_type_remain_strings():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
-    estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables).fit(range(8), [1, 2, 2, 1, 2, 2, 1, 2])
+    estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables, backend="ess").fit(
+        range(8), [1, 2, 2, 1, 2, 2, 1, 2]
+    )
     assert estimator.classes_.tolist() == [1, 2, "other"]
     assert estimator.predict([8, 9]).tolist() == [2, 1] and estimator.score([8, 9], [2, 1]) == 1.0
     mixed = estimator.fit(range(9), np.array([1, 2, "other"] * 3, dtype=object))
@@ -171,12 +179,12 @@ def test_values_of_another_type_remain_strings():
 def test_empty_keys_and_column_names():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", None] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     model = relcrf.parse(MIXED)
-    found = RelationalCRF(model).fit(tables).predict(tables)
+    found = RelationalCRF(model, backend="ess").fit(tables).predict(tables)
     assert list(found.columns) == ["p_key", "d", "probability", "joint"]
-    with_keys = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
+    with_keys = RelationalCRF(model, tables=tables, backend="ess").fit([0, 1], ["1", "2"])
     assert with_keys.predict([]).shape == (0,) and with_keys.predict_proba([]).shape == (0, 3)
     with pytest.raises(relcrf.DataError, match="E225"):
-        RelationalCRF(model, tables=tables).fit([], [])
+        RelationalCRF(model, tables=tables, backend="ess").fit([], [])
 
 
 def test_missing_scikit_learn_raises_e351():

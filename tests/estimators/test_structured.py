@@ -61,7 +61,7 @@ def test_classifier_equals_its_relational_model(evidence_on_pairs):
     data = relcrf.Dataset({"row": columns})
     model = classifier.model_
     grounding = model.ground(data)
-    fit = relcrf.api.fit(model, grounding, max_iterations=1000)
+    fit = relcrf.api.fit(model, grounding, "ess", max_iterations=1000)
     found = relcrf.api.predict(fit, grounding, hidden=np.ones(120, dtype=bool))
     for k, expected in enumerate(classifier.predict_proba(X)):
         np.testing.assert_allclose(found.probabilities(f"Row.t{k}"), expected, atol=1e-4)

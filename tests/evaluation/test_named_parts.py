@@ -250,7 +250,7 @@ def test_holdout_equals_a_test_part(web, ask, tmp_path):
 def test_a_run_stores_its_parts_and_is_reproduced(web, run, ask, tmp_path):
     folder = tmp_path / "run"
     words = ("--data", web, "--backend", "local", "--select", "l2=0.1,10", "--calibrate", "2")
-    code, out, err = run("train", WEBKB, *words, *PARTS, "--out", folder)
+    code, out, err = run("train", WEBKB, "--backend", "ess", *words, *PARTS, "--out", folder)
     assert code == 0, err
     assert "12 training, 12 validation, 12 ignored, 12 test" in out + err
     assert "settings scored on 12 held-out variables (validation labels)" in " ".join(out.split())
@@ -312,13 +312,13 @@ def test_the_manifest_names_parts(web, run, ask, tmp_path):
     ],
 )
 def test_contradictory_parts_are_errors(web, run, words, code, error):
-    found, out, err = run("evaluate", WEBKB, "--data", web, *words)
+    found, out, err = run("evaluate", WEBKB, "--backend", "ess", "--data", web, *words)
     assert (found, out, err.count("error[")) == (code, "", 1), err
     assert error in err and "= help:" in err
 
 
 def test_parts_without_a_split_or_without_labels_are_errors(web, run, model, grounding, tmp_path):
-    code, _, err = run("train", WEBKB, "--data", web, "--valid", "valid", "--out", tmp_path / "run")
+    code, _, err = run("train", WEBKB, "--backend", "ess", "--data", web, "--valid", "valid", "--out", tmp_path / "run")
     assert (code, err.count("error[")) == (2, 1) and "E341" in err and "--valid" in err
     unlabelled = grounding.states < 0
     with pytest.raises(DataError, match="E226"):

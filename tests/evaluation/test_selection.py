@@ -100,7 +100,18 @@ def test_command_reports_selection(web, tmp_path, capsys, monkeypatch):
 
     _, _, folder = web
     model = resource_path("models", "webkb.rcrf")
-    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "treewidth=1, 2")
+    common = (
+        "train",
+        model,
+        "--backend",
+        "ess",
+        "--data",
+        folder,
+        "--select",
+        "l2=0.1,10",
+        "--select",
+        "treewidth=1, 2",
+    )
     code, answer = json_command(capsys, monkeypatch, *common, "--out", tmp_path / "run")
     assert code == 0 and len(answer["selection"]) == 4
     best = max(answer["selection"], key=lambda row: row["log_likelihood"])

@@ -161,7 +161,7 @@ def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, 
     ],
 )
 def test_invalid_options_raise_error(web, tmp_path, capsys, monkeypatch, arguments, code):
-    command = ("train", WEBKB, "--data", web, "--out", tmp_path / "run", *arguments)
+    command = ("train", WEBKB, "--backend", "ess", "--data", web, "--out", tmp_path / "run", *arguments)
     found, _, err = relcrf_command(capsys, monkeypatch, *command)
     assert (found, err.count("error[")) == (2, 1)
     assert code in err

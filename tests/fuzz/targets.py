@@ -467,7 +467,9 @@ def _workplace() -> Path:
             file.write(json.dumps(rows[k % 3] | {"id": f"t{k + 1}", "label": label}) + "\n")
     links = "".join(f"t{k},t{k + 1}\n" for k in (1, 2, 4, 5, 7, 10))
     (folder / "data" / "next.csv").write_text("x,y\n" + links)
-    code, said = _called(folder, ["train", "m.rcrf", "--data", "data", "--out", "run", "--set", "max_iterations=5"])
+    code, said = _called(
+        folder, ["train", "m.rcrf", "--backend", "ess", "--data", "data", "--out", "run", "--set", "max_iterations=5"]
+    )
     assert not code, said
     return folder
 

@@ -41,7 +41,7 @@ def test_run_folder_does_not_need_included_files(tmp_path: Path) -> None:
     model = relcrf.load(write(tmp_path, common=COMMON, main=MAIN))
     page = pd.DataFrame({"id": [1, 2, 3], "spam": [True, True, None]})
     data = relcrf.Dataset({"page": page, "link": pd.DataFrame({"a": [1, 2], "b": [2, 3]})})
-    model.fit(data).save(tmp_path / "run")
+    model.fit(data, "ess").save(tmp_path / "run")
     (tmp_path / "common.rcrf").unlink()
     assert len(relcrf.load_fit(tmp_path / "run").predict(data).table()) == 1
 

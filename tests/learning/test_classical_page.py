@@ -43,7 +43,18 @@ def test_a_line_of_the_table(worlds, tmp_path, capsys, monkeypatch, options, fou
     data, exact = worlds[shape]
     (tmp_path / "model.rcrf").write_text(MARKOV)
     run = tmp_path / "run"
-    command = ("train", tmp_path / "model.rcrf", "--data", data, "--out", run, *shlex.split(options), *TIGHT)
+    command = (
+        "train",
+        tmp_path / "model.rcrf",
+        "--backend",
+        "ess",
+        "--data",
+        data,
+        "--out",
+        run,
+        *shlex.split(options),
+        *TIGHT,
+    )
     code, _, err = relcrf_command(capsys, monkeypatch, *command)
     assert code == 0, err
     _, gradient = exact(api.load_fit(run).learned.vectors["weights"])

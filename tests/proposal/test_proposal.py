@@ -40,7 +40,7 @@ def test_web_has_entity_bag_and_relation(tmp_path, out):
     assert (project.draft.n_variables, project.draft.n_labelled) == (60, 48)
     model = relcrf.load(out)
     assert model.warnings == () and out.read_text() == project.draft.text
-    found = model.fit(relcrf.Dataset(project.data)).predict(relcrf.Dataset(project.data))
+    found = model.fit(relcrf.Dataset(project.data), "ess").predict(relcrf.Dataset(project.data))
     assert len(found.table()) >= 12
 
 

@@ -25,7 +25,7 @@ NEW = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("web")
-    fit = relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(small_web(folder)))
+    fit = relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(small_web(folder)), "ess")
     fit.save(folder / "run")
     return folder / "run"
 

@@ -33,8 +33,8 @@ def test_training_resumes_after_the_time_limit(relcrf_, web, tmp_path, monkeypat
     from relcrf.backends import checkpoints
     from relcrf.cli.time_limit import TimeLimitReached, _reached_limits
 
-    train = ("train", MODEL, "--data", web, "--out", tmp_path / "run")
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "whole")[0] == 0
+    train = ("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "whole")[0] == 0
     step = checkpoints.CheckpointMonitor.step
 
     def late(self, stage, state, max_iterations):
@@ -52,10 +52,21 @@ def test_training_resumes_after_the_time_limit(relcrf_, web, tmp_path, monkeypat
 
 
 def test_time_limit_ends_endless_training(relcrf_, web, tmp_path):
-    relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "compiled")
+    relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "compiled")
     for limit in ("0.05", "2s"):
         code, _, err = relcrf_(
-            "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time-limit", limit
+            "train",
+            MODEL,
+            "--backend",
+            "ess",
+            "--data",
+            web,
+            "--out",
+            tmp_path / "run",
+            "--force",
+            *ENDLESS,
+            "--time-limit",
+            limit,
         )
         if code == 0:  # rounding of the objective may end even this search
             assert (tmp_path / "run" / "run.json").exists()
@@ -214,7 +225,10 @@ def test_dropped_signals_are_resent():
 def test_too_many_factors_raise_e433(relcrf_, relcrf_json, web, tmp_path):
     _, found = relcrf_json("ground", MODEL, "--data", web)
     total = sum(template["factors"] for template in found["templates"].values())
-    for command in (("ground", MODEL, "--data", web), ("train", MODEL, "--data", web, "--out", tmp_path / "run")):
+    for command in (
+        ("ground", MODEL, "--data", web),
+        ("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run"),
+    ):
         code, _, err = relcrf_(*command, "--max-factors", total - 1)
         assert (code, err.count("error["), "E433" in err) == (2, 1, True)
         named = {name: int(count.replace(",", "")) for name, count in re.findall(r"'(\w+)' has ([\d,]+)", err)}
@@ -227,11 +241,11 @@ def test_insufficient_memory_raises_e435(relcrf_, web, tmp_path, monkeypatch):
     from relcrf.execution import memory
 
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")[0] == 0
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     code, _, err = relcrf_("predict", tmp_path / "run", "--data", web)
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)

@@ -20,7 +20,7 @@ def train(relcrf_, web, tmp_path):
     """Return a function that trains into a folder and returns the exit code and standard error."""
 
     def run(out="run", *more, data=web):
-        code, _, err = relcrf_("train", MODEL, "--data", data, "--out", tmp_path / out, *more)
+        code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", tmp_path / out, *more)
         assert "Traceback" not in err
         return code, err
 
@@ -219,6 +219,6 @@ def test_folder_is_removed_under_a_random_name(tmp_path):
 def test_save_from_python_raises_e407_as_well(train, web, tmp_path):
     import relcrf
 
-    fit = relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2)
+    fit = relcrf.load(MODEL).fit(relcrf.Dataset(web), "ess", max_iterations=2)
     with run_folder.claim_folder(tmp_path / "run", resume=False, force=False), pytest.raises(UsageError, match="E407"):
         fit.save(tmp_path / "run")

@@ -42,7 +42,7 @@ def fill(folder, left):
 @pytest.mark.parametrize("left", [0, 4 << 10, 16 << 10])
 def test_training_on_a_full_disk_keeps_the_old_run(relcrf_, tmp_path, small_disk, left):
     data = small_web(tmp_path / "web")
-    train = ("train", MODEL, "--data", data, "--out", small_disk / "run")
+    train = ("train", MODEL, "--backend", "ess", "--data", data, "--out", small_disk / "run")
     assert relcrf_(*train)[0] == 0
     before = {path.name: path.read_bytes() for path in (small_disk / "run").iterdir()}
     fill(small_disk, left)
@@ -56,7 +56,7 @@ def test_training_on_a_full_disk_keeps_the_old_run(relcrf_, tmp_path, small_disk
 
 def test_prediction_on_a_full_disk_keeps_the_old_file(relcrf_, tmp_path, small_disk):
     data = small_web(tmp_path / "web")
-    assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", tmp_path / "run")[0] == 0
     for ending in ("csv", "parquet", "jsonl", "arrow"):
         out = small_disk / f"found.{ending}"
         out.write_text("old")

@@ -70,7 +70,7 @@ def test_killed_training_resumes_to_identical_files(mortals, tmp_path, backend):
 
 def test_killed_prediction_leaves_old_or_new_file(mortals, tmp_path):
     data, out = small_web(tmp_path / "web", pages=24), tmp_path / "found.csv"
-    assert mortals.run("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    assert mortals.run("train", MODEL, "--backend", "ess", "--data", data, "--out", tmp_path / "run")[0] == 0
     predict = ("predict", tmp_path / "run", "--data", data, "--out", out)
     assert mortals.run(*predict, warm=True)[0] == 0
     code, n_calls = mortals.run(*predict)

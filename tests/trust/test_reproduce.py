@@ -33,7 +33,7 @@ def shuffled(web, tmp_path_factory):
 @pytest.mark.parametrize("backend", ["local", "ess", "dense", "pseudo", "gated", "chow-liu"])
 def test_row_order_does_not_affect_the_result(relcrf_, web, shuffled, tmp_path, backend):
     options = ("--backend", backend, "--split", "hide=0.2,seed=3", "--holdout", "hidden", "--set", "max_iterations=20")
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run", *options)[0] == 0
     code, out, err = relcrf_("reproduce", tmp_path / "run", "--data", shuffled)
     assert code == 0, err
     assert "files are identical" in out
@@ -41,7 +41,7 @@ def test_row_order_does_not_affect_the_result(relcrf_, web, shuffled, tmp_path, 
 
 def test_calibrated_and_selected_runs_are_reproduced(relcrf_, relcrf_json, web, tmp_path):
     options = ("--calibrate", "3", "--select", "l2=0.5,2", "--workers", "1")
-    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run", *options)[0] == 0
     code, found = relcrf_json("reproduce", tmp_path / "run", "--data", web)
     assert (code, found["same"], found["versions"]) == (0, True, {})
     assert set(found["files"]) >= {"weights.npy", "run.json", "log.jsonl"}
@@ -85,7 +85,7 @@ def test_number_of_threads_does_not_affect_the_result(tmp_path, backend):
 def test_changed_data_and_changed_files_are_reported(relcrf_, relcrf_json, web, tmp_path):
     data, run = tmp_path / "web", tmp_path / "run"
     shutil.copytree(web, data)
-    assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", run)[0] == 0
     links = (data / "link.csv").read_text().splitlines()
     (data / "link.csv").write_text("\n".join(links[:-1]))
     code, _, err = relcrf_("reproduce", run, "--data", data)
@@ -113,7 +113,9 @@ def test_split_column_with_an_equals_sign(relcrf_, web, tmp_path):
     pages = pd.read_csv(data / "page.csv", dtype=str).rename(columns={"school": "a=b"})
     pages.to_csv(data / "page.csv", index=False)
     (data / "dataset.toml").write_text('[split]\ncolumn = "a=b"\nholdout = ["s1"]\n')
-    assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=3")[0] == 0
+    assert (
+        relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", run, "--set", "max_iterations=3")[0] == 0
+    )
     code, _, err = relcrf_("reproduce", run, "--data", data)
     assert code == 0, err
     code, _, err = relcrf_("evaluate", run, "--data", data, "--split", "column=a=b", "--holdout", "s1")
@@ -124,7 +126,7 @@ def test_renamed_values_are_reported(relcrf_, web, tmp_path):
     """The ground graph has equal arrays, but its codes have other values."""
     data, run = tmp_path / "web", tmp_path / "run"
     shutil.copytree(web, data)
-    assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", run)[0] == 0
     words = (data / "page_words.csv").read_text()
     (data / "page_words.csv").write_text(words.replace(",x8\n", ",x8a\n").replace(",x8\r\n", ",x8a\r\n"))
     assert (data / "page_words.csv").read_text() != words
@@ -169,14 +171,14 @@ def test_fingerprint_includes_keys_and_values():
 def test_run_saved_from_python_raises_e430(relcrf_, web, tmp_path):
     import relcrf
 
-    relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2).save(tmp_path / "run")
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), "ess", max_iterations=2).save(tmp_path / "run")
     code, _, err = relcrf_("reproduce", tmp_path / "run", "--data", web)
     assert (code, "E430" in err) == (2, True)
 
 
 def test_changed_file_raises_e336(relcrf_, tmp_path):
     data = small_web(tmp_path / "web")
-    assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", tmp_path / "run")[0] == 0
     weights = bytearray((tmp_path / "run" / "weights.npy").read_bytes())
     weights[-3] ^= 1
     (tmp_path / "run" / "weights.npy").write_bytes(weights)
@@ -191,7 +193,10 @@ def make_foreign_run(relcrf_, web, tmp_path):
     def make(**said):
         run = tmp_path / "stranger"
         if not run.exists():
-            assert relcrf_("train", MODEL, "--data", web, "--out", run, "--set", "max_iterations=3")[0] == 0
+            assert (
+                relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run, "--set", "max_iterations=3")[0]
+                == 0
+            )
         manifest = json.loads((run / "manifest.json").read_text())
         manifest["provenance"]["protocol"] |= said
         (run / "manifest.json").write_text(json.dumps(manifest))
@@ -239,7 +244,9 @@ def test_workers_of_a_run_folder_are_limited_to_the_cores(relcrf_, web, make_for
 def test_unused_columns_may_change(relcrf_, relcrf_json, web, tmp_path):
     run, data = tmp_path / "run", tmp_path / "web"
     shutil.copytree(web, data)
-    assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=2")[0] == 0
+    assert (
+        relcrf_("train", MODEL, "--backend", "ess", "--data", data, "--out", run, "--set", "max_iterations=2")[0] == 0
+    )
     heads, *rows = (data / "page.csv").read_text().splitlines()
     (data / "page.csv").write_text("\n".join([f"{heads},colour", *(f"{row},{k}" for k, row in enumerate(rows))]))
     code, _, err = relcrf_("reproduce", run, "--data", data)

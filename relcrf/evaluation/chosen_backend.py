@@ -16,7 +16,7 @@ from relcrf.evaluation.predictions import LOCAL
 COMPARISON_VALUES = (
     "chosen_without_comparison",
     "held_out_labels",
-    "held_out_log_likelihood",
+    "calibrated_log_likelihood",
     "gain_over_local",
     "standard_error_of_gain",
 )

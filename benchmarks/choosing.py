@@ -46,7 +46,7 @@ class Task:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-_ALL = ("local", "ess", "pseudo", "dense", "gated", "chow-liu", "trmrf")
+_ALL = ("auto", "local", "ess", "pseudo", "dense", "gated", "chow-liu", "trmrf")
 TASKS = (
     Task(
         "webkb",
@@ -66,7 +66,7 @@ TASKS = (
         "verb",
         "hide=0.1",
         "hide=0.1",
-        ("local", "trmrf", "grafting"),
+        ("auto", "local", "trmrf", "grafting"),
         "nations.rcrf",
         {"trmrf": {"l1": 6.0}, "grafting": {"l1": 6.0}},
     ),

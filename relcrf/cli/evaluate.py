@@ -247,7 +247,7 @@ def _print_fold_scores(evaluation: Evaluation, attribute: str) -> None:
     rows = [
         (
             one.fold,
-            one.backend,
+            f"{one.backend} ({one.chosen})" if one.chosen else one.backend,
             one.scores[attribute].accuracy,
             one.scores[attribute].log_likelihood,
             one.scores[attribute].n,

@@ -110,6 +110,7 @@ def measure_exactness(
         The error, or None if a subgraph is too large for exact inference, or if the predictions of the backend are not
         marginals of a distribution with the learned weights.
     """
+    system = learned.configure(system)
     if isinstance(system, AbstractPropagationBackend):
         return None
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
@@ -123,7 +124,7 @@ def measure_exactness(
     except CliqueTooLargeError:
         return None
     exact = tree.marginals(graph.potentials(learned.vectors["weights"])).nodes
-    marginals = learned.configure(system).infer(query, learned.vectors).marginals
+    marginals = system.infer(query, learned.vectors).marginals
     terms = np.zeros(len(exact))
     positive = exact > 0
     terms[positive] = exact[positive] * np.log(exact[positive] / np.maximum(marginals[positive], MIN_PROBABILITY))

@@ -90,6 +90,7 @@ class PredictionFolder:
             "seconds_learn": predicted.seconds_learn,
             "seconds_infer": predicted.seconds_infer,
             "converged": predicted.converged,
+            "chosen": predicted.chosen,
         }
         (partial / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
         os.replace(partial, path)
@@ -121,7 +122,13 @@ class PredictionFolder:
             _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
             tables = [_read_probabilities(path / f"{block.name}.csv", block, variables) for block, variables in tested]
             predicted = FoldPrediction.from_tables(fold, self.grounding, tables)
-            return replace(predicted, seconds_learn=learn, seconds_infer=infer, converged=bool(metadata["converged"]))
+            return replace(
+                predicted,
+                seconds_learn=learn,
+                seconds_infer=infer,
+                converged=bool(metadata["converged"]),
+                chosen=str(metadata.get("chosen", "")),
+            )
         except (*READ_ERRORS, csv.Error):
             message = f"'{path}' is damaged, or contains predictions of another model, split, settings or data"
             hint = "choose another --out, or remove this folder"

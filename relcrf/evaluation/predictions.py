@@ -40,6 +40,7 @@ class FoldPrediction:
         truth: The label of each test variable, shape (n,).
         seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
         converged: Whether learning and inference converged.
+        chosen: The name of the backend that `auto` chose; empty for other systems.
     """
 
     fold: str
@@ -50,6 +51,7 @@ class FoldPrediction:
     seconds_learn: float = 0.0
     seconds_infer: float = 0.0
     converged: bool = True
+    chosen: str = ""
 
     @classmethod
     def from_inferred(
@@ -143,13 +145,18 @@ class MeasureDifference:
 
 @dataclass(frozen=True)
 class FoldScore:
-    """The scores of one system on one fold, by predicted attribute, and the CPU seconds of the system."""
+    """The scores of one system on one fold, by predicted attribute, and the CPU seconds of the system.
+
+    Args:
+        chosen: See `FoldPrediction`.
+    """
 
     fold: str
     backend: str
     scores: Mapping[str, Score]
     seconds_learn: float
     seconds_infer: float
+    chosen: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +236,7 @@ class Predictions:
                 {name: one.block_labels(self._block(name)).score() for name in self.attributes},
                 one.seconds_learn,
                 one.seconds_infer,
+                one.chosen,
             )
             for one in self.by_system[system]
         ]

@@ -57,9 +57,8 @@ def predict_fold(
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
     inferred = infer_with_sharding(store, query, learned.configure(system), learned.vectors)
     cpu_seconds = (seconds, time.process_time() - started)
-    return FoldPrediction.from_inferred(
-        fold, inferred, problem.states, cpu_seconds, converged=learned.converged
-    ), learned
+    predicted = FoldPrediction.from_inferred(fold, inferred, problem.states, cpu_seconds, converged=learned.converged)
+    return replace(predicted, chosen="" if learned.system is None else learned.system.name), learned
 
 
 @SingleThreadedBlas()

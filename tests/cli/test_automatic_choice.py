@@ -33,6 +33,14 @@ def run(run_and_json):
     return run_and_json[0]
 
 
+@pytest.fixture
+def local_model(tmp_path):
+    """Write a model without relations; `auto` compares few candidates, and training has a stage to interrupt."""
+    text, path = MODEL.read_text(), tmp_path / "local.rcrf"
+    path.write_text(text[: text.index("template linked")])
+    return path
+
+
 def test_train_prints_the_trials_and_the_reason(relcrf_, web, tmp_path, monkeypatch):
     monkeypatch.setattr(output.console, "width", 80)
     code, out, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *QUICK)
@@ -87,17 +95,16 @@ def test_damaged_trial_is_reported(relcrf_, run, tmp_path):
     assert (code, "E336" in err, "a trial has no" in err) == (3, True, True)
 
 
-def test_interrupted_comparison_and_training_resume(relcrf_, web, tmp_path, interrupted_training, monkeypatch):
-    text = MODEL.read_text()
-    model = tmp_path / "local.rcrf"
-    model.write_text(text[: text.index("template linked")])  # backend `local` has a stage that can be interrupted
+def test_interrupted_comparison_and_training_resume(
+    relcrf_, web, local_model, tmp_path, interrupted_training, monkeypatch
+):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert relcrf_("train", model, "--data", web, "--out", whole, *QUICK)[0] == 0
+    assert relcrf_("train", local_model, "--data", web, "--out", whole, *QUICK)[0] == 0
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    arguments = ("train", model, "--data", web, "--out", broken, *QUICK)
+    arguments = ("train", local_model, "--data", web, "--out", broken, *QUICK)
     with monkeypatch.context() as patch:
         patch.setattr("relcrf.evaluation.automatic.temper", interrupt)
         code, _, err = relcrf_(*arguments)
@@ -117,6 +124,14 @@ def test_training_with_workers_does_not_compare(relcrf_, relcrf_json, web, tmp_p
     assert "note: auto trained ess without a comparison:" in err and "trained by ess" in out
     assert "chosen without comparison" not in out
     assert relcrf_json("predict", tmp_path / "run", "--data", web)[0] == 0
+
+
+def test_evaluate_names_the_chosen_backend_of_each_fold(relcrf_json, web, local_model, tmp_path):
+    arguments = ("evaluate", local_model, "--data", web, "--split", "school", "--holdout", "s1")
+    for n_loaded in (0, 2):
+        code, found = relcrf_json(*arguments, "--set", "auto.effort=quick", "--out", tmp_path / "folds")
+        assert (code, found["folds_loaded"]) == (0, n_loaded)
+        assert [(one["backend"], one["chosen"]) for one in found["folds"]] == [("local", ""), ("auto", "local")]
 
 
 @pytest.mark.parametrize("option", [("--set", "l2=0.5"), ("--select", "l2=0.1,1")])

@@ -186,7 +186,7 @@ def relcrf_probabilities(
         np.zeros(grounding.graph.n_variables, dtype=bool),
     )
     hidden[train], validation[valid] = False, True
-    fit = api.fit(model, grounding, "auto", hidden=hidden, validation=validation)
+    fit = api.fit(model, grounding, hidden=hidden, validation=validation)
     found = api.predict(fit, grounding, hidden=hidden)
     return found.probabilities()[np.searchsorted(found.variables(), test)]
 

@@ -282,6 +282,9 @@ class Monitor:
     def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return None
 
+    def start_phase(self, name: str) -> None:
+        """Receive the name of a phase of training that has several stages or none."""
+
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         """Receive the state after each iteration of the optimiser and again at the end of a stage."""
 

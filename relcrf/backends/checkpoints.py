@@ -48,7 +48,7 @@ class CheckpointMonitor(Monitor):
     Args:
         folder: The partial run folder.
         identity: The `fingerprint` of the training run.
-        on_step: The `step` method of another monitor, for progress reports.
+        on_step, on_phase: The methods `step` and `start_phase` of another monitor, for progress reports.
 
     Raises:
         UsageError: If the folder's checkpoint belongs to another training run.
@@ -59,9 +59,11 @@ class CheckpointMonitor(Monitor):
         folder: Path,
         identity: str,
         on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, max_iterations: None,
+        on_phase: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.folder = folder / "checkpoint"
         self.on_step = on_step
+        self.on_phase = on_phase
         self.last_save_time = time.monotonic()
         self.stage_start = _current_seconds()
         self.progress = _Progress(None, [], [])
@@ -79,6 +81,9 @@ class CheckpointMonitor(Monitor):
     @property
     def log(self) -> list[dict[str, Any]]:
         return self.progress.log
+
+    def start_phase(self, name: str) -> None:
+        self.on_phase(name)
 
     @property
     def seconds(self) -> list[WallCpuSeconds]:

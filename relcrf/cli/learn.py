@@ -162,7 +162,9 @@ def train(
                 selected = training.select(grid, by=learning.select_by)
                 training = training.with_settings(selected.settings)
             claim = run_folder.claim_folder(folder.out, resume=folder.resume, force=folder.force)
-            monitor = CheckpointMonitor(claims.enter_context(claim), training.identity, display.step)
+            monitor = CheckpointMonitor(
+                claims.enter_context(claim), training.identity, display.step, display.start_phase
+            )
             with _save_if_interrupted(monitor, resume=folder.resume), request.executor() as executor:
                 learned = training.run(monitor, executor)
         if folder.strict and not learned.converged:

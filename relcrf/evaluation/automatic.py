@@ -100,12 +100,12 @@ class AutoBackend(AbstractBackend):
         is_large, effort = _is_large(problem), EFFORTS[self.effort]
         if is_large and problem.validation is None and not problem.unlabelled.any():
             everything = Fold.from_test("training labels", labelled, whole=True)
-            return _Search(problem, problem, [everything], effort, is_large=True, in_sample=True).run(monitor)
+            return _Search(problem, problem, [everything], effort, monitor, is_large=True, in_sample=True).run()
         try:
             scored_problem, folds = automatic_folds(problem, FEW_LABELS, self.seed, thorough=self.effort == "thorough")
         except RelcrfError as error:
             return _train_default(problem, monitor, error.diagnostics[0].message)
-        return _Search(problem, scored_problem, folds, effort, is_large=is_large).run(monitor)
+        return _Search(problem, scored_problem, folds, effort, monitor, is_large=is_large).run()
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
         self._reject_untrained()
@@ -199,6 +199,7 @@ class _Search:
     scored_problem: Problem
     folds: Sequence[Fold]
     effort: int
+    monitor: Monitor
     is_large: bool
     in_sample: bool = False
 
@@ -206,27 +207,29 @@ class _Search:
     def _trials(self) -> list[Trial]:
         return []
 
-    def run(self, monitor: Monitor) -> FitResult:
+    def run(self) -> FitResult:
         """Compare the candidates, and train the best one with all labels."""
-        best = self._best_local()
-        local = best
+        local = best = self._best_local()
         if self._is_relational:
             best = self._best_relational(best)
         if self._may_use_unlabelled:
             best = self._best_self_training(best)
         # Without validation labels, a backend that also chooses settings makes the same choice as in the comparison.
         unreserved = replace(self.problem, validation=None)
-        learned = best.fits[0] if self.in_sample else best.system.fit(unreserved, monitor)
+        if best.labels is None:
+            return _train_default(unreserved, self.monitor, best.reason)
+        learned = best.fits[0] if self.in_sample else best.system.fit(unreserved, self.monitor)
         if not self.is_large:
+            self.monitor.start_phase("calibrating")
             learned = self._calibrate(best, learned)
-        assert best.labels is not None and local.labels is not None
-        difference = best.labels.log_probabilities - local.labels.log_probabilities
         summary: dict[str, Any] = {
             "held_out_labels": len(best.labels.log_probabilities),
             "calibrated_log_likelihood": best.score,
-            "gain_over_local": float(difference.mean()),
-            "standard_error_of_gain": float(difference.std() / np.sqrt(len(difference))),
         }
+        if local.labels is not None:
+            gain = best.labels.log_probabilities - local.labels.log_probabilities
+            summary["gain_over_local"] = float(gain.mean())
+            summary["standard_error_of_gain"] = float(gain.std() / np.sqrt(len(gain)))
         rows = tuple(trial.row() for trial in self._trials)
         return replace(learned, system=best.system, trials=rows, summary={**summary, **learned.summary})
 
@@ -306,6 +309,7 @@ class _Search:
         """Train a candidate on each fold, and score its predictions of the held-out labels."""
         predictions: list[FoldPrediction] = []
         fits: list[FitResult] = []
+        self.monitor.start_phase(f"trying {system.name} {describe_settings(system)}")
         started = time.process_time()
         try:
             for fold in self.folds:

@@ -50,7 +50,7 @@ def test_train_prints_the_trials_and_the_reason(relcrf_, web, tmp_path, monkeypa
     assert all(column in out for column in ("backend", "settings", "log-likelihood", "accuracy", "seconds"))
     (sentence,) = [line for line in lines if line.startswith("auto chose ")]
     assert "held-out labels" in sentence and ("local (standard error" in sentence or "do not improve" in sentence)
-    assert "held out log likelihood" not in out, "the sentence contains these values"
+    assert "calibrated log likelihood" not in out, "the sentence contains these values"
     assert "Traceback" not in err
 
 

@@ -6,7 +6,7 @@ from relcrf.evaluation.chosen_backend import MAX_SHOWN_TRIALS, BackendChoice
 
 SUMMARY = {
     "held_out_labels": 1200,
-    "held_out_log_likelihood": -0.25,
+    "calibrated_log_likelihood": -0.25,
     "gain_over_local": 0.125,
     "standard_error_of_gain": 0.03,
 }

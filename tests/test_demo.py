@@ -1,6 +1,11 @@
 """The main job reaches what it promises, and its tables work from the command line."""
 
-from command import json_command
+from dataclasses import replace
+
+from command import json_command, relcrf_command
+
+from relcrf.backends.registry import make_backend
+from relcrf.evaluation.automatic import AutoBackend
 
 
 def test_demo(tmp_path, monkeypatch, capsys):
@@ -30,3 +35,18 @@ def test_demo(tmp_path, monkeypatch, capsys):
     code, again = json_command(capsys, monkeypatch, *arguments)
     assert code == 0
     assert again["attributes"]["Image.digit"]["accuracy"] == splits[0]["ess"]["accuracy"]
+
+
+def test_demo_with_auto_names_the_chosen_backend(tmp_path, monkeypatch, capsys):
+    def train_local(self, problem, monitor):
+        local = make_backend("local")
+        return replace(local.fit(problem, monitor), system=local)
+
+    monkeypatch.setattr(AutoBackend, "fit", train_local)  # the comparison takes too long for a test
+    arguments = ("demo", "--splits", "1", "--auto", "--out", tmp_path / "demo")
+    code, found = json_command(capsys, monkeypatch, *arguments)
+    (split,) = found["splits"]
+    assert code == 0 and split["auto"]["backend"] == "local"
+    assert set(split["auto"]) == {"accuracy", "log_likelihood", "backend", "seconds"}
+    code, out, _ = relcrf_command(capsys, monkeypatch, *arguments)
+    assert code == 0 and "auto: local" in out

@@ -12,7 +12,7 @@ from relcrf.cli.options import JsonOption
 from relcrf.cli.output import console, print_json, print_line, print_table, show_progress
 from relcrf.data.frame import Frame
 from relcrf.demo.picture import as_text, changed_predictions, draw
-from relcrf.demo.run import run_split
+from relcrf.demo.run import SplitResult, run_split
 from relcrf.files import write_text
 from relcrf.resources import resource_path
 
@@ -25,6 +25,7 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="PATH", help="Folder for the plot, the tables and the model.")
     ] = Path("demo"),
+    with_auto: Annotated[bool, typer.Option("--auto", help="Also train the backend auto.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict 1,697 handwritten digits from 100 labelled digits, without and with relations.
@@ -34,7 +35,7 @@ def demo(
     results = []
     with show_progress(quiet=as_json) as display:
         for number in range(seed, seed + splits):
-            results.append(run_split(number, display.start_phase))
+            results.append(run_split(number, display.start_phase, with_auto=with_auto))
         display.start_phase("writing the plot and the tables")
         for result in results:
             folder = out / f"split{result.seed}"
@@ -51,6 +52,7 @@ def demo(
                         "seed": r.seed,
                         "local": {"accuracy": r.local.accuracy, "log_likelihood": r.local.log_likelihood},
                         "ess": {"accuracy": r.ess.accuracy, "log_likelihood": r.ess.log_likelihood},
+                        **_automatic_as_dict(r),
                         "seconds": r.seconds,
                         "n": r.ess.n,
                         "forest_edges": len(r.forest),
@@ -65,7 +67,13 @@ def demo(
     for r in results:
         rows.append((f"{r.seed}", "local classifier", r.local.accuracy, r.local.log_likelihood, ""))
         rows.append(("", "ESS-CRF", r.ess.accuracy, r.ess.log_likelihood, f"{sum(r.seconds.values()):.2f}"))
-    for name, scores in (("local classifier", [r.local for r in results]), ("ESS-CRF", [r.ess for r in results])):
+        if r.auto is not None:
+            score, name = r.auto.score, f"auto: {r.auto.backend}"
+            rows.append(("", name, score.accuracy, score.log_likelihood, f"{r.auto.seconds:.2f}"))
+    scores_by_name = {"local classifier": [r.local for r in results], "ESS-CRF": [r.ess for r in results]}
+    if with_auto:
+        scores_by_name["auto"] = [r.auto.score for r in results if r.auto is not None]
+    for name, scores in scores_by_name.items():
         mean = (float(np.mean([getattr(s, what) for s in scores])) for what in ("accuracy", "log_likelihood"))
         rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
@@ -78,4 +86,13 @@ def demo(
     )
     folder = out / f"split{seed}"
     print_line(f"Wrote {out / 'changes.png'}, and the tables and the model to {out}/. Next, run:")
-    print_line(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --holdout rest")
+    print_line(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --holdout rest --backend ess")
+
+
+def _automatic_as_dict(result: SplitResult) -> dict[str, object]:
+    """Return the entry of the backend `auto` in the JSON object of a split, if this backend was trained."""
+    if result.auto is None:
+        return {}
+    score = result.auto.score
+    values = {"accuracy": score.accuracy, "log_likelihood": score.log_likelihood, "backend": result.auto.backend}
+    return {"auto": {**values, "seconds": result.auto.seconds}}

@@ -58,7 +58,7 @@ def test_it_leaves_fixed_weights_alone(web, model, backend):
     fit = relcrf.parse(text).fit(web, backend)
     weights = fit.weights().to_pandas()
     assert (weights.query("template == 'prior'")["weight"] == 0.25).all()
-    learns_weights = backend not in WITHOUT_WEIGHTS
+    learns_weights = fit.learned.backend not in WITHOUT_WEIGHTS
     assert (weights.query("template == 'word'")["weight"] != 0).any() == learns_weights
 
 
@@ -70,7 +70,8 @@ def test_accepts_graph_without_pairs_and_queries(backend):
     fit = model.fit(data, backend, **settings)
     assert len(fit.predict(data).table()) == 0
     new = relcrf.Dataset({"e": pd.DataFrame({"id": [7], "d": [None]})})
-    np.testing.assert_allclose(fit.predict(new).probabilities(), [[0.75, 0.25]], atol=1e-4)
+    tolerance = 0.1 if backend == "auto" else 1e-4  # auto chooses a penalty
+    np.testing.assert_allclose(fit.predict(new).probabilities(), [[0.75, 0.25]], atol=tolerance)
 
 
 def test_moments_match_at_the_optimum_of_the_local_backend(web, model):

@@ -101,7 +101,7 @@ def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monk
         for trained, graph in ((fit, model.ground(relcrf.Dataset(rows()))), (again, ground))
     ]
     # The penalty pulls the weights of the exported model to their initial values, which are the learned weights.
-        assert scores[0] == pytest.approx(scores[1], abs=5e-3) and scores[0] > -0.9
+    assert scores[0] == pytest.approx(scores[1], abs=5e-3) and scores[0] > -0.9
     # And as files, on the command line.
     for name, table in rows(60).items():
         Frame({k: np.asarray(v, dtype=object) for k, v in table.items()}).write(tmp_path / f"{name}.csv")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.registry import make_backend
 from relcrf.backends.weight_priors import agreement_patterns
@@ -121,8 +122,9 @@ def _is_large(problem: Problem) -> bool:
 
 
 def _train_default(problem: Problem, monitor: Monitor, reason: str) -> FitResult:
-    """Train the backend that needs no choice, and state the reason in the summary."""
-    system = make_backend("ess")
+    """Train a backend that needs no choice, and state the reason in the summary."""
+    is_pairwise = all(len(group.scope) <= 2 for group in problem.graph.groups) or problem.latent.any()
+    system = make_backend("ess" if is_pairwise else "pseudo")
     learned = system.fit(problem, monitor)
     return replace(learned, system=system, summary={"chosen_without_comparison": reason, **learned.summary})
 
@@ -152,7 +154,7 @@ class Trial:
 
     def is_better_than(self, other: Trial, standard_errors: float = 0.0, min_gain: float = 0.0) -> bool:
         """Return True if the gain over another trial exceeds `min_gain` and that many standard errors of the gain."""
-        if self.labels is None or other.labels is None:
+        if self.labels is None or other.labels is None or not np.isfinite(self.score) or not np.isfinite(other.score):
             return self.score > other.score
         gain = self.labels.log_probabilities - other.labels.log_probabilities
         return bool(gain.mean() > max(standard_errors * gain.std() / np.sqrt(len(gain)), min_gain))
@@ -291,7 +293,11 @@ class _Search:
         by_backend: dict[str, Trial] = {}
         for trial in sorted(self._trials, key=lambda trial: trial.score):
             by_backend[trial.system.name] = trial
-        supervised = [trial for trial in by_backend.values() if "unlabelled" in vars(trial.system) and trial.labels]
+        supervised = [
+            trial
+            for trial in by_backend.values()
+            if isinstance(trial.system, AbstractLikelihoodBackend) and trial.labels
+        ]
         chosen = sorted(supervised, key=lambda trial: -trial.score)[: self.effort]
         trials = [self._try(_with_settings(each.system, unlabelled="em")) for each in chosen]
         # `self` also learns the weights of relations again; only the training of `pseudo` is quick enough.
@@ -329,7 +335,9 @@ class _Search:
     def _predict(self, fold: Fold, system: AbstractBackend) -> tuple[FoldPrediction, FitResult]:
         """Train a candidate without the labels of a fold, or with them if `in_sample`, and predict them."""
         if not self.in_sample:
-            return predict_fold(self.scored_problem, fold, _with_settings(system, tolerance=TOLERANCE))
+            if isinstance(system, AbstractLikelihoodBackend):
+                system = replace(system, tolerance=max(TOLERANCE, system.tolerance))
+            return predict_fold(self.scored_problem, fold, system)
         learned = system.fit(self.problem, Monitor())
         query = self.problem.with_candidates(learned.chosen_candidates)
         inferred = learned.configure(system).infer(query, learned.vectors)
@@ -355,7 +363,10 @@ class _Search:
         assert best.labels is not None
         if "sharpness" in learned.settings:  # the exponent of propagated scores is an inverse temperature
             sharpness = learned.settings["sharpness"] / best.labels.temperature
-            return replace(learned, settings={**learned.settings, "sharpness": sharpness})
+            calibrated = {"sharpness": sharpness}
+            return replace(
+                learned, settings={**learned.settings, **calibrated}, summary={**learned.summary, **calibrated}
+            )
         if "weights" not in learned.vectors:
             return learned
         scores: dict[int, float] = {}

@@ -51,7 +51,9 @@ def automatic_folds(
     folds = random_folds(problem, FOLDS, seed)  # validates the number of labels
     if not folds[0].whole_components or problem.unlabelled.any():
         # Labels with unlabelled neighbours are predicted in the graph of all variables, as unlabelled variables are.
-        fold_of = stratified_folds(np.where(labelled, problem.states, -1), FOLDS, rng)
+        domains = problem.graph.domains
+        stratum = problem.states + max(domains.sizes, default=0) * domains.number
+        fold_of = stratified_folds(np.where(labelled, stratum, -1), FOLDS, rng)
         folds = [Fold.from_test(str(k + 1), labelled & (fold_of == k)) for k in range(FOLDS)]
         if not problem.unlabelled.any():
             folds = [replace(fold, has_evidence=False) for fold in folds]

@@ -206,12 +206,13 @@ def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[HeldOutLabel
     if reserved.any():
         yield HeldOutLabels(problem, labels, np.where(reserved, problem.states, -1))
         return
-    labelled = np.flatnonzero((problem.roles == Role.FREE) & (labels >= 0))
+    targets = np.where(problem.roles == Role.FREE, labels, -1)
+    n_targets = int((targets >= 0).sum())
     n_held_out = 0
     for repeat, number in product(range(repeats), range(HELD_OUT_FOLDS)):
-        if len(labelled) < MIN_LABELS or n_held_out >= MIN_HELD_OUT_LABELS:
+        if n_targets < MIN_LABELS or n_held_out >= MIN_HELD_OUT_LABELS:
             return
-        fold = stratified_folds(labels, labelled, HELD_OUT_FOLDS, np.random.default_rng((seed, repeat)))
+        fold = stratified_folds(targets, HELD_OUT_FOLDS, np.random.default_rng((seed, repeat)))
         held_out = fold == number
         roles = np.where(held_out, Role.ABSENT, problem.roles).astype(np.int8)
         n_held_out += int(held_out.sum())

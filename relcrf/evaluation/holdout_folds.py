@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.evaluation.partitions import stratified_folds
 from relcrf.evaluation.splits import Fold, labelled_in_problem, random_folds, validation_fold
 from relcrf.graph.components import label_components
-from relcrf.graph.folds import balanced_folds
+from relcrf.graph.folds import balanced_folds, stratified_folds
 from relcrf.graph.reduction import Role
 
 FOLDS = 5

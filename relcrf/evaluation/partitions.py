@@ -1,8 +1,4 @@
-"""Partitions of variables into folds of similar size: stratified, by group, along edges, or by time.
-
-A *stratum* is one of several disjoint sets of variables, such as the variables with a certain label. A stratified fold
-contains the same fraction of every stratum.
-"""
+"""Partitions of variables along edges and by time, and stratified samples; see `graph.folds` for other partitions."""
 
 from __future__ import annotations
 
@@ -14,22 +10,8 @@ from relcrf.graph.folds import NO_FOLD
 from relcrf.kernels.distinct import distinct
 
 
-def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign variables to random stratified folds of equal size; return the fold of each variable, shape (n,).
-
-    Args:
-        stratum: The stratum of each variable; negative for variables outside all folds.
-    """
-    fold = np.full(len(stratum), NO_FOLD)
-    shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    # The round-robin assignment continues across strata; otherwise all strata would start with the first fold.
-    ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
-    return fold
-
-
 def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask of a random fraction of every stratum, shape (n,). For `stratum` see `stratified_folds`."""
+    """Return a mask of a random fraction of every stratum, shape (n,). For `stratum` see `graph.folds`."""
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
     strata = stratum[shuffled]
     order = np.argsort(strata, kind="stable")

@@ -14,13 +14,12 @@ from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, S
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
     snowball_folds,
-    stratified_folds,
     stratified_sample,
     time_periods,
 )
 from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.components import label_components
-from relcrf.graph.folds import NO_FOLD, balanced_folds
+from relcrf.graph.folds import NO_FOLD, balanced_folds, stratified_folds
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes

@@ -1,4 +1,8 @@
-"""Partitions of variables into folds of similar size that do not divide groups of variables."""
+"""Partitions of variables into folds of similar size, stratified or by group.
+
+A *stratum* is one of several disjoint sets of variables, such as the variables with a certain label. A stratified fold
+contains the same fraction of every stratum.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +29,15 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
     return np.where(in_fold, fold_of_group[group], NO_FOLD)
 
 
-def stratified_folds(labels: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign labelled variables to folds of equal size, each with about the same fraction of every label.
+def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Assign variables to random stratified folds of equal size; return the fold of each variable, shape (n,).
 
     Args:
-        labels: Label of each variable, shape (n_variables,).
-        labelled: Indices of the variables to assign, shape (n,).
-
-    Returns:
-        The fold of each variable, shape (n_variables,); `NO_FOLD` for other variables.
+        stratum: The stratum of each variable; negative for variables outside all folds.
     """
-    shuffled = rng.permutation(labelled)
-    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold = np.full(len(labels), NO_FOLD)
-    fold[by_label] = np.arange(len(by_label)) % folds
+    fold = np.full(len(stratum), NO_FOLD)
+    shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
+    # The round-robin assignment continues across strata; otherwise all strata would start with the first fold.
+    ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
     return fold

@@ -6,11 +6,10 @@ from scipy.sparse import csr_array
 
 from relcrf.evaluation.partitions import (
     snowball_folds,
-    stratified_folds,
     stratified_sample,
     time_periods,
 )
-from relcrf.graph.folds import balanced_folds
+from relcrf.graph.folds import balanced_folds, stratified_folds
 
 
 def rng(seed=0):
@@ -29,19 +28,6 @@ def grid(n):
 def crossing(adjacency, fold):
     rows, columns = adjacency.nonzero()
     return int((fold[rows] != fold[columns]).sum()) // 2
-
-
-def test_strata_are_equally_distributed_over_folds():
-    stratum = np.repeat([-1, 0, 1, 2], [7, 50, 23, 4])
-    fold = stratified_folds(stratum, 5, rng())
-    assert (fold[:7] == -1).all() and (fold[7:] >= 0).all()
-    for number, size in ((0, 50), (1, 23), (2, 4)):
-        counts = np.bincount(fold[stratum == number], minlength=5)
-        assert counts.sum() == size and counts.max() - counts.min() <= 1
-    counts = np.bincount(fold[7:])
-    assert counts.max() - counts.min() <= 1
-    assert not np.array_equal(fold, stratified_folds(stratum, 5, rng(1)))
-    np.testing.assert_array_equal(fold, stratified_folds(stratum, 5, rng()))
 
 
 def test_sample_contains_a_fraction_of_each_stratum():

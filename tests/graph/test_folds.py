@@ -2,18 +2,27 @@
 
 import numpy as np
 
-from relcrf.graph.folds import NO_FOLD, stratified_folds
+from relcrf.graph.folds import stratified_folds
 
 
-def test_stratified_folds_have_equal_sizes_and_fractions():
-    rng = np.random.default_rng(0)
-    labels = rng.choice(3, p=(0.6, 0.3, 0.1), size=500)
-    labelled = np.flatnonzero(rng.random(500) < 0.7)
-    fold = stratified_folds(labels, labelled, 5, rng)
-    assert (fold[np.setdiff1d(np.arange(500), labelled)] == NO_FOLD).all()
-    sizes = np.bincount(fold[labelled], minlength=5)
-    assert np.ptp(sizes) <= 1 and sizes.sum() == len(labelled)
-    for label in range(3):
-        assert np.ptp(np.bincount(fold[labelled][labels[labelled] == label], minlength=5)) <= 1
-    other = stratified_folds(labels, labelled, 5, rng)
-    assert (fold != other).any()
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_strata_are_equally_distributed_over_folds():
+    stratum = np.repeat([-1, 0, 1, 2], [7, 50, 23, 4])
+    fold = stratified_folds(stratum, 5, rng())
+    assert (fold[:7] == -1).all() and (fold[7:] >= 0).all()
+    for number, size in ((0, 50), (1, 23), (2, 4)):
+        counts = np.bincount(fold[stratum == number], minlength=5)
+        assert counts.sum() == size and counts.max() - counts.min() <= 1
+    counts = np.bincount(fold[7:])
+    assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(fold, stratified_folds(stratum, 5, rng(1)))
+    np.testing.assert_array_equal(fold, stratified_folds(stratum, 5, rng()))
+
+
+def test_fold_numbers_are_fixed_by_the_seed():
+    """Evaluations with a seed are comparable only with the same folds."""
+    stratum = np.array([0, 0, 0, 1, 1, -1, 0, 1, 2])
+    assert stratified_folds(stratum, 3, rng(7)).tolist() == [0, 0, 2, 0, 1, -1, 1, 2, 2]

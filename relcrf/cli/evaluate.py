@@ -233,9 +233,13 @@ def _print_evaluation(evaluation: Evaluation) -> None:
             _print_fold_scores(evaluation, attribute)
     for name in results.systems:
         if not results.converged(name):
-            print_note(
-                f"{name} did not converge in at least one fold; raise the limit with --set {name}.max_iterations=1000"
+            chosen = sorted({one.chosen for one in results.by_system[name] if one.chosen})
+            option = (
+                f"--set {name}.max_iterations=1000"
+                if not chosen
+                else f"--backend {chosen[0]} --set max_iterations=1000"
             )
+            print_note(f"{name} did not converge in at least one fold; raise the limit with {option}")
     seconds = {name: results.seconds(name) for name in evaluation.results}
     print_line(
         "; ".join(f"{name}: {a:.2f} s CPU time to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items())

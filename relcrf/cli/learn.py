@@ -169,7 +169,7 @@ def train(
                 learned = training.run(monitor, executor)
         if folder.strict and not learned.converged:
             remove_folder(run_folder.partial_folder(folder.out))
-            hint = "raise the limit with --set max_iterations=1000"
+            hint = f"raise the limit with {_limit_option(learned, 'max_iterations=1000')}"
             raise ConvergenceError(Diagnostic("E401", _convergence_message(learned), hint=hint))
         timings["learn"] = learned.seconds
         provenance = Provenance.collect(training.identity, protocol, training.grounding.bound)
@@ -237,8 +237,8 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None, c
     """Print the training summary and, if settings or the backend were selected, the score of each candidate."""
     if not learned.converged:
         is_out_of_time = "out of time" in learned.summary.values()
-        setting = "--set max_seconds=3600" if is_out_of_time else "--set max_iterations=1000"
-        print_note(f"{_convergence_message(learned)}; raise the limit with {setting}")
+        option = _limit_option(learned, "max_seconds=3600" if is_out_of_time else "max_iterations=1000")
+        print_note(f"{_convergence_message(learned)}; raise the limit with {option}")
     if selected is not None:
         units = "whole components" if selected.whole_components else "random labels"
         units = "validation labels" if selected.validation else units
@@ -256,6 +256,12 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None, c
     ]
     print_table(f"trained by {learned.backend}", ("", ""), rows)
     print_template_table(learned)
+
+
+def _limit_option(learned: LearnedModel, setting: str) -> str:
+    """Return the option that changes a setting; if `auto` chose the backend, the option names the backend."""
+    is_chosen = learned.original_request.backend != learned.backend
+    return f"--backend {learned.backend} --set {setting}" if is_chosen else f"--set {setting}"
 
 
 def _convergence_message(learned: LearnedModel) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
+from relcrf.backends.propagation import AbstractPropagationBackend
 from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.registry import make_backend
 from relcrf.backends.weight_priors import agreement_patterns
@@ -54,10 +55,10 @@ MAX_DENSE_CELLS = 1_000_000
 """Number of cells of pairwise tables up to which `dense` is tried; its training needs belief propagation in each step."""
 
 MIN_STANDARD_ERRORS = 1.0
-"""Minimum gain of a more complex candidate over a simpler one, in standard errors of the paired difference."""
+"""Minimum gain of propagation, and of self-training, over other candidates, in standard errors of the paired difference."""
 
 MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE = 2.0, 0.002
-"""Minimum gain in standard errors, and in nats, for predictions of a graph without labels."""
+"""Minimum gain over a candidate that uses relations, in standard errors and in nats, if the predicted graph has no labels."""
 
 EFFORTS = {"quick": 1, "normal": 2, "thorough": 3}
 """Levels of the setting `effort`."""
@@ -348,15 +349,21 @@ class _Search:
     ) -> Trial:
         """Return the second trial if it is better, and else the first, which is simpler.
 
-        Without labelled neighbours, inference on cycles can find another fixed point in other data than in these.
+        The predictions of propagation cannot be explained by factors, so that they must be better by a standard error.
+        Without labelled neighbours, inference on cycles can find another fixed point in other data than in these, so that
+        a candidate must clearly be better than one that uses relations.
 
         Args:
             standard_errors: Minimum gain in standard errors if the predicted graph has no labels.
         """
         fold = self.folds[0]
-        if fold.has_evidence and not fold.whole_components:
-            return second if second.is_better_than(first, MIN_STANDARD_ERRORS) else first
-        return second if second.is_better_than(first, standard_errors, MIN_GAIN_WITHOUT_EVIDENCE) else first
+        if isinstance(second.system, AbstractPropagationBackend):
+            limits = (MIN_STANDARD_ERRORS, 0.0)
+        elif first.system.name == "local" or (fold.has_evidence and not fold.whole_components):
+            limits = (0.0, 0.0)
+        else:
+            limits = (standard_errors, MIN_GAIN_WITHOUT_EVIDENCE)
+        return second if second.is_better_than(first, *limits) else first
 
     def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
         """Multiply the weights by the scale with the largest likelihood of the held-out labels."""

@@ -38,7 +38,7 @@ _CLASSES = sorted(page.stem for page in (ROOT / "docs/reference/api").glob("*.md
 
 CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
-    "how-to/evaluate": ("pareto", "knowledge_graphs"),
+    "how-to/evaluate": ("few_labels", "pareto", "knowledge_graphs"),
     "how-to/explain": ("weights", "learned_graph"),
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>"),
     "reference/language": ("grammar",),
@@ -55,6 +55,7 @@ CHILDREN = {
     "explanation/internals": ("redesign", "References <../reference/literature>"),
     "benchmarks/README": (
         "backends",
+        "few_labels",
         "ess_relational",
         "ess_sensors",
         "ess_extensions",

@@ -279,7 +279,7 @@ class _Search:
         if not (self.is_large or self.folds[0].whole_components):
             candidates += [("propagate", {}), ("smooth", {})]
         if self.effort > 2 and self._n_pair_cells <= MAX_DENSE_CELLS:
-            candidates += [("dense", {}), ("gated", {})]
+            candidates.append(("dense", {}))
         if self.problem.candidates:
             candidates.append(("trmrf", {}))
         return candidates
@@ -300,6 +300,8 @@ class _Search:
             if isinstance(trial.system, AbstractLikelihoodBackend) and trial.labels
         ]
         chosen = sorted(supervised, key=lambda trial: -trial.score)[: self.effort]
+        if not chosen:
+            return best
         trials = [self._try(_with_settings(each.system, unlabelled="em")) for each in chosen]
         # `self` also learns the weights of relations again; only the training of `pseudo` is quick enough.
         trials += [

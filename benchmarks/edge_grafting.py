@@ -137,7 +137,9 @@ class World:
         likelihood, layout = _likelihood(model, learned) if inference is None else _joint(model, learned, inference)
         judge, _ = _likelihood(model, test)
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
-        strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
+        strengths = PenaltyStrengths(
+            layout.l1(0.0), layout.l2(L2), layout.initial(), layout.learnable_mask(), [strength], [L2]
+        )
         alone = create_search(likelihood, strengths, activation=None)
         point = alone.run(alone.initial_state(layout.initial(), CandidateSet.empty())).point
         return cls(likelihood, judge, strengths, point, None)

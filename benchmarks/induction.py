@@ -173,7 +173,12 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     began, cpu_began = time.perf_counter(), time.process_time()
     model, counts = wide_likelihood(on), on.sum(axis=0)
     strengths = PenaltyStrengths(
-        np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1]
+        np.zeros(n_states),
+        np.full(n_states, 0.1),
+        np.zeros(n_states),
+        np.ones(n_states, dtype=bool),
+        [WIDE_L1],
+        [0.1],
     )
     search = StructureSearch(
         model,

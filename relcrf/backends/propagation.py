@@ -169,7 +169,7 @@ def _normalise(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOutLabels:
+class PropagationFold:
     """Labels that are held out for the choice of settings.
 
     Args:
@@ -193,7 +193,7 @@ def clamped_labels(problem: Problem) -> np.ndarray:
     return np.where(problem.roles == Role.CLAMPED, problem.states, -1)
 
 
-def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[HeldOutLabels]:
+def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[PropagationFold]:
     """Yield sets of held-out labels: the reserved labels (`Problem.validation`), or else stratified folds.
 
     Folds are repeated until `MIN_HELD_OUT_LABELS` labels have been held out, at most `repeats` times. With fewer than
@@ -204,7 +204,7 @@ def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[HeldOutLabel
     if problem.validation is not None:
         reserved = problem.validation & (problem.roles == Role.ABSENT) & (problem.states >= 0)
     if reserved.any():
-        yield HeldOutLabels(problem, labels, np.where(reserved, problem.states, -1))
+        yield PropagationFold(problem, labels, np.where(reserved, problem.states, -1))
         return
     targets = np.where(problem.roles == Role.FREE, labels, -1)
     n_targets = int((targets >= 0).sum())
@@ -216,7 +216,7 @@ def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[HeldOutLabel
         held_out = fold == number
         roles = np.where(held_out, Role.ABSENT, problem.roles).astype(np.int8)
         n_held_out += int(held_out.sum())
-        yield HeldOutLabels(
+        yield PropagationFold(
             replace(problem, roles=roles), np.where(held_out, -1, labels), np.where(held_out, labels, -1)
         )
 

@@ -24,8 +24,8 @@ from relcrf.backends.propagation import (
     AbstractPropagationBackend,
     ClassFrequencies,
     DomainLinks,
-    HeldOutLabels,
     LinkedProblem,
+    PropagationFold,
     SettingScores,
     clamped_labels,
     hold_out,
@@ -109,7 +109,9 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
         vectors = {**base.vectors, "class_frequencies": frequencies.vector}
         return replace(base, vectors=vectors, summary=summary, settings=settings)
 
-    def _base_probabilities(self, linked: LinkedProblem, held_out: HeldOutLabels, base: FitResult) -> list[np.ndarray]:
+    def _base_probabilities(
+        self, linked: LinkedProblem, held_out: PropagationFold, base: FitResult
+    ) -> list[np.ndarray]:
         """Return the base predictions of a model that is trained without the held-out labels."""
         fit = base if held_out.problem is linked.problem else self.base.fit_labels(held_out.problem, Monitor())
         return self.base_probabilities(linked, fit.vectors)
@@ -199,7 +201,7 @@ class HeldOutPredictions:
         base: For each domain, the predictions of all variables, shape (n, n_states).
     """
 
-    labels: HeldOutLabels
+    labels: PropagationFold
     base: Sequence[np.ndarray]
 
 

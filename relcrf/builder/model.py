@@ -68,13 +68,13 @@ def latent(kind: AttributeTypeLike) -> s.AttributeDeclaration:
     return s.AttributeDeclaration("", _to_attribute_type(kind), latent=True)
 
 
-def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised: str = "") -> s.Propagation:
+def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised: str = "") -> s.FeaturePropagation:
     """Return the propagation of a value along a relation, which `ModelBuilder.feature` accepts.
 
     Args:
         normalised: `symmetric` or `mean`; if it is empty, values are summed.
     """
-    return s.Propagation(hops, to_expression(value), along.name, normalised)
+    return s.FeaturePropagation(hops, to_expression(value), along.name, normalised)
 
 
 def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
@@ -238,9 +238,9 @@ class ModelBuilder:
         """Declare a derived relation; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
         return DerivedRelationHandle(self, name, binders)
 
-    def feature(self, name: str, binder: BinderTerm, value: Term | s.Propagation, /) -> FeatureHandle:
+    def feature(self, name: str, binder: BinderTerm, value: Term | s.FeaturePropagation, /) -> FeatureHandle:
         """Declare a value of each entity: `m.feature("smooth", p, propagate(p.words, Link, hops=2))`."""
-        definition = value if isinstance(value, s.Propagation) else to_expression(value)
+        definition = value if isinstance(value, s.FeaturePropagation) else to_expression(value)
         self._add(s.Feature(name, _binder_parameters([binder]), definition))
         return FeatureHandle(name)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -110,9 +110,6 @@ class AutoBackend(AbstractBackend):
         return _Search(problem, scored_problem, folds, effort, monitor, is_large=is_large).run()
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
-        self._reject_untrained()
-
-    def _reject_untrained(self) -> NoReturn:
         message = "backend 'auto' has no distribution before training has chosen a backend"
         raise UsageError(Diagnostic("E368", message, hint="use the backend that the run names"))
 
@@ -131,7 +128,7 @@ def _train_default(problem: Problem, monitor: Monitor, reason: str) -> FitResult
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class BackendTrial:
     """One candidate and its predictions of the held-out labels.
 
     Args:
@@ -153,7 +150,7 @@ class Trial:
         """The calibrated log-likelihood per held-out label, in nats; -inf if it is undefined."""
         return -np.inf if self.labels is None else float(np.nan_to_num(self.labels.mean, nan=-np.inf))
 
-    def is_better_than(self, other: Trial, standard_errors: float = 0.0, min_gain: float = 0.0) -> bool:
+    def is_better_than(self, other: BackendTrial, standard_errors: float = 0.0, min_gain: float = 0.0) -> bool:
         """Return True if the gain over another trial exceeds `min_gain` and that many standard errors of the gain."""
         if self.labels is None or other.labels is None or not np.isfinite(self.score) or not np.isfinite(other.score):
             return self.score > other.score
@@ -207,7 +204,7 @@ class _Search:
     in_sample: bool = False
 
     @cached_property
-    def _trials(self) -> list[Trial]:
+    def _trials(self) -> list[BackendTrial]:
         return []
 
     def run(self) -> FitResult:
@@ -236,7 +233,7 @@ class _Search:
         rows = tuple(trial.row() for trial in self._trials)
         return replace(learned, system=best.system, trials=rows, summary={**summary, **learned.summary})
 
-    def _best_local(self) -> Trial:
+    def _best_local(self) -> BackendTrial:
         """Return the best trial of backend `local`, with several penalties unless the graph is large."""
         local = make_backend("local")
         if self.is_large:
@@ -245,7 +242,7 @@ class _Search:
         trials = [self._try(_with_settings(local, unary_l2=strength)) for strength in strengths]
         return max(trials, key=lambda trial: trial.score)
 
-    def _best_relational(self, local: Trial) -> Trial:
+    def _best_relational(self, local: BackendTrial) -> BackendTrial:
         """Return the best trial of `local` and of the backends that use relations."""
         penalty = {} if self.is_large else {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
         best = self._better(local, self._try_penalties(make_backend("ess"), penalty))
@@ -264,7 +261,7 @@ class _Search:
                 best = self._better(best, self._try(_with_settings(system, agreement=agreement)))
         return best
 
-    def _try_penalties(self, system: AbstractBackend, penalty: Mapping[str, float]) -> Trial:
+    def _try_penalties(self, system: AbstractBackend, penalty: Mapping[str, float]) -> BackendTrial:
         """Return the best trial of a backend with its default penalty, that of `local`, a smaller and a larger one."""
         best = self._try(system)
         factors = (1.0, 1 / 3, 3.0) if self.effort > 1 else (1.0,)
@@ -289,9 +286,9 @@ class _Search:
         n_absent, n_labels = int(self.problem.unlabelled.sum()), int(self._labelled.sum())
         return not self.is_large and n_absent > n_labels
 
-    def _best_self_training(self, best: Trial) -> Trial:
+    def _best_self_training(self, best: BackendTrial) -> BackendTrial:
         """Return the best trial with and without self-training of the best trials of a few backends."""
-        by_backend: dict[str, Trial] = {}
+        by_backend: dict[str, BackendTrial] = {}
         for trial in sorted(self._trials, key=lambda trial: trial.score):
             by_backend[trial.system.name] = trial
         supervised = [
@@ -314,7 +311,7 @@ class _Search:
         found = max(first, lower, key=lambda trial: trial.score)
         return found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
 
-    def _try(self, system: AbstractBackend) -> Trial:
+    def _try(self, system: AbstractBackend) -> BackendTrial:
         """Train a candidate on each fold, and score its predictions of the held-out labels."""
         predictions: list[FoldPrediction] = []
         fits: list[FitResult] = []
@@ -327,11 +324,11 @@ class _Search:
                 fits.append(learned)
             labels = temper(predictions)
         except RelcrfError as error:
-            trial = Trial(system, reason=error.diagnostics[0].message)
+            trial = BackendTrial(system, reason=error.diagnostics[0].message)
         else:
             n = [len(predicted.truth) for predicted in predictions]
             accuracy = np.average([predicted.score().accuracy for predicted in predictions], weights=n)
-            trial = Trial(system, tuple(fits), labels, float(accuracy), time.process_time() - started)
+            trial = BackendTrial(system, tuple(fits), labels, float(accuracy), time.process_time() - started)
         self._trials.append(trial)
         return trial
 
@@ -347,8 +344,8 @@ class _Search:
         return FoldPrediction.from_inferred(fold, inferred, self.problem.states, converged=learned.converged), learned
 
     def _better(
-        self, first: Trial, second: Trial, standard_errors: float = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE
-    ) -> Trial:
+        self, first: BackendTrial, second: BackendTrial, standard_errors: float = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE
+    ) -> BackendTrial:
         """Return the second trial if it is better, and else the first, which is simpler.
 
         The predictions of propagation cannot be explained by factors, so that they must be better by a standard error.
@@ -367,7 +364,7 @@ class _Search:
             limits = (standard_errors, MIN_GAIN_WITHOUT_EVIDENCE)
         return second if second.is_better_than(first, *limits) else first
 
-    def _calibrate(self, best: Trial, learned: FitResult) -> FitResult:
+    def _calibrate(self, best: BackendTrial, learned: FitResult) -> FitResult:
         """Multiply the weights by the scale with the largest likelihood of the held-out labels."""
         assert best.labels is not None
         if "sharpness" in learned.settings:  # the exponent of propagated scores is an inverse temperature
@@ -393,7 +390,7 @@ class _Search:
         vectors = scale_weights(self.problem.with_candidates(learned.chosen_candidates), learned.vectors, scale)
         return replace(learned, vectors=vectors, summary={**learned.summary, "calibration": scale}, moments=None)
 
-    def _score_scale(self, best: Trial, scale: float) -> float:
+    def _score_scale(self, best: BackendTrial, scale: float) -> float:
         """Return the log-likelihood of the held-out labels if all weights are multiplied by a scale."""
         total = 0.0
         for fold, learned in zip(self.folds, best.fits, strict=True):

@@ -10,9 +10,9 @@ from relcrf.model.spec import (
     AttributeDeclaration,
     DerivedRelation,
     Feature,
+    FeaturePropagation,
     ModelSpec,
     NearestNeighbours,
-    Propagation,
     RandomRelation,
     Relation,
     Template,
@@ -81,7 +81,7 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
 def _feature_value(feature: Feature) -> Expression:
     """Return the definition of a feature as an expression; the relation of a propagation becomes an atom."""
     definition = feature.definition
-    if not isinstance(definition, Propagation):
+    if not isinstance(definition, FeaturePropagation):
         return definition
     (parameter,) = feature.parameters
     links = Atom(definition.relation, (Name(parameter.name), Name("")))

@@ -35,7 +35,7 @@ from relcrf.grounding.value_names import feature_value, find_values
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.nodes import children, walk
-from relcrf.model.spec import Feature, ModelSpec, Parameter, Propagation, Template
+from relcrf.model.spec import Feature, FeaturePropagation, ModelSpec, Parameter, Template
 from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import NameScope
 
@@ -188,7 +188,7 @@ class _ValueComputer:
         (parameter,) = feature.parameters
         scope = NameScope(self.context.spec, feature.parameters, None)
         definition = feature.definition
-        if not isinstance(definition, Propagation):
+        if not isinstance(definition, FeaturePropagation):
             return self._compute(scope, definition, parameter.name)
         values = self._compute(scope, definition.operand, parameter.name)
         table = quoted(relation_table(definition.relation))

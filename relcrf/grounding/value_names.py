@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from relcrf.data.names import bag_table, value_table
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
-from relcrf.model.spec import Feature, Propagation
+from relcrf.model.spec import Feature, FeaturePropagation
 from relcrf.model.typing import NameScope
 
 ENTITY = "$"
@@ -35,7 +35,7 @@ def find_bag(node: e.Expression, scope: NameScope) -> tuple[str, str]:
 def feature_value(feature: Feature) -> e.Expression:
     """Return the expression of a feature or, for a propagation, the propagated expression."""
     definition = feature.definition
-    return definition.operand if isinstance(definition, Propagation) else definition
+    return definition.operand if isinstance(definition, FeaturePropagation) else definition
 
 
 def vector_length(node: e.Expression, scope: NameScope, lengths: Mapping[tuple[str, str], int]) -> int:

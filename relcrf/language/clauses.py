@@ -348,9 +348,9 @@ def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[
         hint = "define it by attributes, relations and other features"
         yield Diagnostic("E146", f"the feature '{feature.name}' is computed from itself", feature.span, hint, notes)
         return
-    propagation = feature.definition if isinstance(feature.definition, s.Propagation) else None
+    propagation = feature.definition if isinstance(feature.definition, s.FeaturePropagation) else None
     value = propagation.operand if propagation is not None else feature.definition
-    assert not isinstance(value, s.Propagation)
+    assert not isinstance(value, s.FeaturePropagation)
     scope = NameScope(spec, feature.parameters, None)
     kind, problems = infer_type(scope, value)
     yield from problems
@@ -377,7 +377,7 @@ def _used_features(spec: s.ModelSpec, feature: s.Feature) -> set[str]:
     return {n.relation for n in walk(feature.definition) if isinstance(n, e.Atom) and spec.feature(n.relation)}
 
 
-def _check_propagation(spec: s.ModelSpec, propagation: s.Propagation, entity: str) -> Iterator[Diagnostic]:
+def _check_propagation(spec: s.ModelSpec, propagation: s.FeaturePropagation, entity: str) -> Iterator[Diagnostic]:
     relation, span = spec.relation(propagation.relation), propagation.span
     if not 1 <= propagation.hops <= MAX_HOPS:
         yield Diagnostic("E147", f"the number of propagation steps is not between 1 and {MAX_HOPS}", span)

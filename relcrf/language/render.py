@@ -63,8 +63,8 @@ def render_declaration(node: s.Declaration) -> str:
     raise AssertionError(f"unknown declaration {node!r}")
 
 
-def _render_definition(definition: e.Expression | s.Propagation) -> str:
-    if not isinstance(definition, s.Propagation):
+def _render_definition(definition: e.Expression | s.FeaturePropagation) -> str:
+    if not isinstance(definition, s.FeaturePropagation):
         return render_expression(definition)
     text = f"propagate {definition.hops} {render_expression(definition.operand)} along {definition.relation}"
     return f"{text} normalised {definition.normalisation}" if definition.normalisation else text

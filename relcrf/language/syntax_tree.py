@@ -261,7 +261,7 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
         b.parse_integer(count, b.span(count)), measure, span=span
     ),
     "feature": lambda b, span, name, parameters, value: s.Feature(name.name, parameters.value, value, span=name.span),
-    "propagate": lambda b, span, hops, operand, relation, *rest: s.Propagation(
+    "propagate": lambda b, span, hops, operand, relation, *rest: s.FeaturePropagation(
         b.parse_integer(hops, b.span(hops)), operand, relation.name, *rest, span=span
     ),
     "normalisation": lambda b, span, name: name.name,

@@ -144,7 +144,7 @@ class DerivedRelation(Spanned):
 
 
 @dataclass(frozen=True)
-class Propagation(Spanned):
+class FeaturePropagation(Spanned):
     """`propagate K VALUE along R normalised N`: values of entities, propagated K times along the tuples of a relation.
 
     Args:
@@ -166,7 +166,7 @@ class Feature(Spanned):
 
     name: str
     parameters: tuple[Parameter, ...]
-    definition: Expression | Propagation
+    definition: Expression | FeaturePropagation
 
 
 @dataclass(frozen=True)

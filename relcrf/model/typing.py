@@ -487,7 +487,7 @@ def feature_type(spec: s.ModelSpec, feature: s.Feature) -> t.ValueType:
         TypeCheckError: if the definition has no type.
     """
     scope = NameScope(spec, feature.parameters, None)
-    value = feature.definition.operand if isinstance(feature.definition, s.Propagation) else feature.definition
+    value = feature.definition.operand if isinstance(feature.definition, s.FeaturePropagation) else feature.definition
     kind = scope.type_of(value)
     is_number = scope.number_type(kind) is not None or (isinstance(kind, t.Bool) and isinstance(value, e.Attribute))
     return t.Real() if is_number else kind

@@ -60,7 +60,7 @@ nearest = st.builds(
     st.integers(0, 99),
     st.builds(e.FunctionCall, st.sampled_from(VECTOR_MEASURES), st.tuples(attributes, attributes)),
 )
-propagations = st.builds(s.Propagation, st.integers(0, 9), trees, names, st.just("") | names)
+propagations = st.builds(s.FeaturePropagation, st.integers(0, 9), trees, names, st.just("") | names)
 strengths = st.none() | reals
 signed = reals | reals.map(lambda x: -x)
 starts = st.none() | signed | st.lists(signed, min_size=2, max_size=4).map(tuple)

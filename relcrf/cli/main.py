@@ -37,7 +37,7 @@ from relcrf.cli.options import flatten_options
 from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
 from relcrf.data.store import DISK_FULL, io_error_reason, out_of_memory_error
-from relcrf.errors import Diagnostic, RelcrfError, UsageError
+from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
 app = typer.Typer(
@@ -202,7 +202,9 @@ def _run_command(arguments: Sequence[str]) -> int:
             return _handle_interrupt()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (RelcrfError, BrokenPipeError):
+    except (RelcrfError, BrokenPipeError) as error:
+        if isinstance(error, DataError) and (received or is_time_over()):
+            return _handle_interrupt("interrupted")  # DuckDB can report an interrupt as a damaged file
         raise
     except _USAGE_ERROR as error:
         raise _usage_error(error) from None

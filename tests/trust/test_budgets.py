@@ -14,6 +14,7 @@ from traits import TEXT, traits_world
 
 import relcrf
 from relcrf.backends.local import LocalBackend
+from relcrf.data.store import unreadable_error
 from relcrf.errors import UsageError
 from relcrf.evaluation import pareto
 from relcrf.inference import belief_propagation
@@ -72,6 +73,26 @@ def test_time_limit_ends_endless_training(relcrf_, web, tmp_path):
             assert (tmp_path / "run" / "run.json").exists()
         else:
             assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"), [(signal.SIGALRM, 4, "E436"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_interrupted_reading_is_not_reported_as_damaged_file(
+    relcrf_, web, monkeypatch, tmp_path, number, code, message
+):
+    """DuckDB converts an exception of a signal handler that runs inside of a query to an error of the query."""
+
+    def read(self, problem, monitor):
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            raise unreadable_error("page.csv") from None
+
+    monkeypatch.setattr(LocalBackend, "fit", read)
+    train = ("train", MODEL, "--backend", "local", "--data", web, "--out", tmp_path / "run", "--time-limit", "1h")
+    found, _, err = relcrf_(*train)
+    assert (found, message in err, "E204" in err) == (code, True, False), err
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Engines return all rows of a plan in the documented types, and report errors as diagnostics."""
 
 import tempfile
+import time
 from contextlib import closing
 
 import duckdb
@@ -104,7 +105,13 @@ def test_postgres_is_usable_after_unread_rows_and_leaves_no_tables(connection, p
             rows.close()
         assert sum(len(batch["v0"]) for batch in engine.rows(make_plan(*OUTPUTS))) == 300_000
     psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(url) as other:
+    with psycopg.connect(url, autocommit=True) as other:
+        sessions = """SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
+        for _ in range(1000):  # the server drops the temporary tables of a session after the client has closed it
+            if other.execute(sessions).fetchone() == (0,):
+                break
+            time.sleep(0.03)
         query = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace OR relname ~ '^t[0-9]+$'"
         assert other.execute(query).fetchone() == (0,)
 

@@ -13,23 +13,20 @@ from relcrf.backends.propagation import (
     SELECTION_TOLERANCE,
     AbstractPropagationBackend,
     ClassFrequencies,
-    DomainLinks,
+    DomainPropagation,
     LinkedProblem,
     SettingScores,
     clamped_labels,
     hold_out,
     training_labels,
 )
-from relcrf.inference.label_propagation import PropagatedValues, propagate
+from relcrf.inference.label_propagation import TOLERANCE, propagate
 
 ALPHA_GRID = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Values of `alpha` for the choice by held-out labels."""
 
 DEFAULT_ALPHA = 0.9
 """Value of `alpha` if there are too few labels for a choice."""
-
-REPEATS = 5
-"""Maximum number of repetitions of the folds of few labels."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class PropagateBackend(AbstractPropagationBackend):
         summary: dict[str, Any] = {"variables": int((labels >= 0).sum()), "links": linked.n_links}
         scores = SettingScores(self._calibrations(), frequencies)
         if linked.n_links and not all(getattr(self, name) for name in settings):
-            for held_out in hold_out(problem, REPEATS, self.seed):
+            for held_out in hold_out(problem, self.seed):
                 for links in linked.domains:
                     sources = links.one_hot(held_out.sources)
                     for alpha in self._grid("alpha", ALPHA_GRID):
@@ -75,16 +72,13 @@ class PropagateBackend(AbstractPropagationBackend):
         vectors = {"weights": problem.graph.layout.initial(), "class_frequencies": frequencies.vector}
         return FitResult(vectors, summary={**summary, **settings}, settings=settings)
 
-    def probabilities(
-        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]
-    ) -> Iterator[tuple[DomainLinks, np.ndarray, PropagatedValues]]:
+    def propagations(
+        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray], tolerance: float = TOLERANCE
+    ) -> Iterator[DomainPropagation]:
         frequencies = ClassFrequencies.from_vector(linked.problem, vectors["class_frequencies"])
         labels = clamped_labels(linked.problem)
         for links in linked.domains:
-            propagated = propagate(links.normalised, self.alpha or DEFAULT_ALPHA, links.one_hot(labels))
+            propagated = propagate(links.normalised, self.alpha or DEFAULT_ALPHA, links.one_hot(labels), tolerance)
             scores = np.maximum(propagated.values, 0.0)
-            yield (
-                links,
-                self.calibration.probabilities(scores, frequencies.by_domain[links.number], links.is_linked),
-                propagated,
-            )
+            found = self.calibration.probabilities(scores, frequencies.by_domain[links.number], links.is_linked)
+            yield DomainPropagation(links, found, propagated)

@@ -25,7 +25,7 @@ from relcrf.graph.folds import stratified_folds
 from relcrf.graph.links import count_linking_pairs, link_matrix
 from relcrf.graph.reduction import Role
 from relcrf.inference.coordinate_ascent import modes
-from relcrf.inference.label_propagation import PropagatedValues, normalise_links
+from relcrf.inference.label_propagation import TOLERANCE, PropagatedValues, normalise_links
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.learning.likelihood import AbstractLikelihood
 
@@ -50,6 +50,9 @@ MIN_LABELS = 20
 
 HELD_OUT_FOLDS = 5
 """Number of folds of the training labels for the choice of settings."""
+
+REPEATS = 2
+"""Maximum number of repetitions of the folds of few labels."""
 
 MIN_HELD_OUT_LABELS = 1000
 """Number of held-out labels after which no further fold is scored; the standard error of an accuracy is then below
@@ -193,10 +196,10 @@ def clamped_labels(problem: Problem) -> np.ndarray:
     return np.where(problem.roles == Role.CLAMPED, problem.states, -1)
 
 
-def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[PropagationFold]:
+def hold_out(problem: Problem, seed: int) -> Iterator[PropagationFold]:
     """Yield sets of held-out labels: the reserved labels (`Problem.validation`), or else stratified folds.
 
-    Folds are repeated until `MIN_HELD_OUT_LABELS` labels have been held out, at most `repeats` times. With fewer than
+    Folds are repeated until `MIN_HELD_OUT_LABELS` labels have been held out, at most `REPEATS` times. With fewer than
     `MIN_LABELS` labelled targets, the result is empty.
     """
     labels = training_labels(problem)
@@ -209,7 +212,7 @@ def hold_out(problem: Problem, repeats: int, seed: int) -> Iterator[PropagationF
     targets = np.where(problem.roles == Role.FREE, labels, -1)
     n_targets = int((targets >= 0).sum())
     n_held_out = 0
-    for repeat, number in product(range(repeats), range(HELD_OUT_FOLDS)):
+    for repeat, number in product(range(REPEATS), range(HELD_OUT_FOLDS)):
         if n_targets < MIN_LABELS or n_held_out >= MIN_HELD_OUT_LABELS:
             return
         fold = stratified_folds(targets, HELD_OUT_FOLDS, np.random.default_rng((seed, repeat)))
@@ -297,6 +300,42 @@ class SettingScores:
         return {"held_out_log_likelihood": log_likelihood / max(n, 1), "held_out_accuracy": correct / max(n, 1)}
 
 
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """Base predictions, and the propagated errors that are added to them.
+
+    Args:
+        base: Base predictions, shape (n, n_states).
+        errors: The propagated errors of the base predictions at labelled variables.
+        factor: Factor of the propagated errors, shape (n, 1).
+    """
+
+    base: np.ndarray
+    errors: PropagatedValues
+    factor: np.ndarray
+
+    @property
+    def corrected(self) -> np.ndarray:
+        """The corrected predictions; entries may be negative, shape (n, n_states)."""
+        return np.asarray(self.base + self.factor * self.errors.values)
+
+
+@dataclass(frozen=True, eq=False)
+class DomainPropagation:
+    """The propagation in one domain.
+
+    Args:
+        probabilities: Probabilities of the variables, shape (n, n_states).
+        last: The propagation whose values are the scores; negative scores count as 0 in the probabilities.
+        correction: The corrected base predictions, which `last` propagates; None if it propagates labels only.
+    """
+
+    links: DomainLinks
+    probabilities: np.ndarray
+    last: PropagatedValues
+    correction: Correction | None = None
+
+
 @dataclass(frozen=True)
 class AbstractPropagationBackend(AbstractBackend):
     """A backend that propagates labels along links and has independent marginals.
@@ -322,13 +361,14 @@ class AbstractPropagationBackend(AbstractBackend):
         return "labels are propagated along the links of the whole graph"
 
     @abstractmethod
-    def probabilities(
-        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]
-    ) -> Iterator[tuple[DomainLinks, np.ndarray, PropagatedValues]]:
-        """Yield, for each domain, the probabilities of its variables, shape (n, n_states), and the last propagation.
+    def propagations(
+        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray], tolerance: float = TOLERANCE
+    ) -> Iterator[DomainPropagation]:
+        """Yield the propagation in each domain. Clamped variables are the labels; see `fit` for the vectors."""
 
-        Clamped variables are the labels; see `fit` for the vectors.
-        """
+    def base_task(self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]) -> InferenceTask | None:
+        """Return the inference task of the base predictions; None if labels only are propagated."""
+        return None
 
     def infer(
         self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
@@ -338,11 +378,12 @@ class AbstractPropagationBackend(AbstractBackend):
         state_start = offsets(problem.graph.cardinality[variables])
         marginals = np.empty(int(state_start[-1]))
         verdict = Verdict("converged")
-        for links, found, last in self.probabilities(LinkedProblem.build(problem, self.name), vectors):
+        for each in self.propagations(LinkedProblem.build(problem, self.name), vectors):
+            links, last = each.links, each.last
             rows = np.flatnonzero(problem.roles[links.variables] == Role.FREE)
             start = state_start[np.searchsorted(variables, links.variables[rows])]
-            marginals[start[:, None] + np.arange(links.n_states)] = found[rows]
-            status = "converged" if last.converged and verdict.is_good else "not converged"
+            marginals[start[:, None] + np.arange(links.n_states)] = each.probabilities[rows]
+            status = last.verdict.status if verdict.is_good else verdict.status
             verdict = Verdict(status, verdict.iterations + last.iterations, max(verdict.residual, last.residual))
             observe(replace(verdict, status="running"))
         return InferenceResult(
@@ -358,11 +399,6 @@ class AbstractPropagationBackend(AbstractBackend):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> IndependentMarginalsSpec:
         others = {name: problem.share_vector(vector) for name, vector in vectors.items() if name != "weights"}
         return IndependentMarginalsSpec(self, tuple(others.items()))
-
-    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        message = f"predictions of backend '{self.name}' are not sums of contributions of factors"
-        hint = "train with a backend that learns weights of links, such as pseudo or ess, or with local"
-        raise UsageError(Diagnostic("E368", message, hint=hint))
 
     @property
     def calibration(self) -> ScoreCalibration:

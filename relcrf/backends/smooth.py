@@ -15,15 +15,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import FitResult, Monitor, Problem
+from relcrf.backends.base import FitResult, Monitor, Problem, run_inference
 from relcrf.backends.exact import UnaryLikelihoodSpec
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.local import LocalBackend
 from relcrf.backends.propagation import (
     SELECTION_TOLERANCE,
     AbstractPropagationBackend,
     ClassFrequencies,
+    Correction,
     DomainLinks,
+    DomainPropagation,
     LinkedProblem,
     PropagationFold,
     SettingScores,
@@ -46,9 +49,6 @@ DEFAULT_ALPHA = 0.8
 SMOOTHING_GRID = tuple(np.geomspace(1e-3, 1.0, 7).tolist())
 """Values of `smoothing` for scores whose sum is 1. Smaller values could be chosen only by a few held-out labels that
 happen to be predicted correctly."""
-
-REPEATS = 2
-"""Maximum number of repetitions of the folds of few labels; each fold trains the base model once."""
 
 MAX_AUTOMATIC_SCALE = 1000.0
 """Maximum factor of propagated residuals. It prevents that rounding errors are enlarged far from all labels; the factor
@@ -101,7 +101,7 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
         if linked.n_links and not all(getattr(self, name) for name in settings):
             held_out = [
                 HeldOutPredictions(each, self._base_probabilities(linked, each, base))
-                for each in hold_out(problem, REPEATS, self.seed)
+                for each in hold_out(problem, self.seed)
             ]
             if held_out:
                 settings, found = self._choose(linked, held_out, frequencies)
@@ -118,17 +118,22 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
 
     def base_probabilities(self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return, for each domain, the predictions of `local` for all variables, shape (n, n_states)."""
-        in_use = np.zeros(linked.problem.graph.n_variables, dtype=bool)
-        for links in linked.domains:
-            in_use[links.variables] = True
-        roles = np.where(in_use, Role.FREE, Role.ABSENT).astype(np.int8)
-        unlabelled = replace(linked.problem, roles=roles, states=np.full_like(linked.problem.states, -1))
-        result = self.base.infer(unlabelled, dict(vectors))
+        result = run_inference(self.base_task(linked, vectors))
         out = []
         for links in linked.domains:
             start = result.state_start[np.searchsorted(result.variables, links.variables)]
             out.append(result.marginals[start[:, None] + np.arange(links.n_states)])
         return out
+
+    def base_task(self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]) -> InferenceTask:
+        """Return the inference task in which `local` predicts all variables."""
+        in_use = np.zeros(linked.problem.graph.n_variables, dtype=bool)
+        for links in linked.domains:
+            in_use[links.variables] = True
+        roles = np.where(in_use, Role.FREE, Role.ABSENT).astype(np.int8)
+        unlabelled = replace(linked.problem, roles=roles, states=np.full_like(linked.problem.states, -1))
+        (task,) = self.base.inference_tasks(unlabelled, dict(vectors))
+        return task
 
     def _choose(
         self, linked: LinkedProblem, held_out: Sequence[HeldOutPredictions], frequencies: ClassFrequencies
@@ -141,12 +146,13 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
         for each in held_out:
             for links, base in zip(linked.domains, each.base, strict=True):
                 for alpha in self._grid("alpha_correct", ALPHA_GRID):
-                    corrected = self.correct(links, base, each.labels.sources, alpha, SELECTION_TOLERANCE)
+                    corrected = self.correct(links, base, each.labels.sources, alpha, SELECTION_TOLERANCE).corrected
                     corrections.add(alpha, links, normalise_rows(corrected), each.labels.targets)
         alpha_correct, _ = corrections.best()
         for each in held_out:
             for links, base in zip(linked.domains, each.base, strict=True):
-                corrected = self.correct(links, base, each.labels.sources, alpha_correct, SELECTION_TOLERANCE)
+                correction = self.correct(links, base, each.labels.sources, alpha_correct, SELECTION_TOLERANCE)
+                corrected = correction.corrected
                 for alpha in self._grid("alpha_smooth", ALPHA_GRID):
                     smoothed = smooth(links, corrected, each.labels.sources, alpha, SELECTION_TOLERANCE).values
                     results.add(alpha, links, normalise_rows(smoothed), each.labels.targets)
@@ -156,38 +162,33 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
 
     def correct(
         self, links: DomainLinks, base: np.ndarray, labels: np.ndarray, alpha: float, tolerance: float = TOLERANCE
-    ) -> np.ndarray:
-        """Return the base predictions minus their propagated errors; entries may be negative, shape (n, n_states).
+    ) -> Correction:
+        """Return the base predictions and their propagated errors.
 
         Args:
             labels: Label of each variable of the graph, shape (n_variables,); -1 for variables without a label.
         """
         labelled = labels[links.variables] >= 0
-        if not labelled.any():
-            return base
         errors = np.where(labelled[:, None], links.one_hot(labels) - base, 0.0)
-        propagated = propagate(links.normalised, alpha, errors, tolerance).values
+        propagated = propagate(links.normalised, alpha, errors, tolerance)
         if self.scale:
-            return np.asarray(base + self.scale * propagated)
-        norm = np.abs(propagated).sum(axis=1, keepdims=True)
-        mean_error = np.abs(errors[labelled]).sum(axis=1).mean()
+            return Correction(base, propagated, np.full((len(base), 1), self.scale))
+        norm = np.abs(propagated.values).sum(axis=1, keepdims=True)
+        mean_error = np.abs(errors[labelled]).sum() / max(np.count_nonzero(labelled), 1)
         factor = np.divide(mean_error, norm, out=np.ones_like(norm), where=norm > mean_error / MAX_AUTOMATIC_SCALE)
-        return np.asarray(base + factor * propagated)
+        return Correction(base, propagated, factor)
 
-    def probabilities(
-        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray]
-    ) -> Iterator[tuple[DomainLinks, np.ndarray, PropagatedValues]]:
+    def propagations(
+        self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray], tolerance: float = TOLERANCE
+    ) -> Iterator[DomainPropagation]:
         frequencies = ClassFrequencies.from_vector(linked.problem, vectors["class_frequencies"])
         labels = clamped_labels(linked.problem)
         for links, base in zip(linked.domains, self.base_probabilities(linked, vectors), strict=True):
-            corrected = self.correct(links, base, labels, self.alpha_correct or DEFAULT_ALPHA)
-            smoothed = smooth(links, corrected, labels, self.alpha_smooth or DEFAULT_ALPHA)
+            correction = self.correct(links, base, labels, self.alpha_correct or DEFAULT_ALPHA, tolerance)
+            smoothed = smooth(links, correction.corrected, labels, self.alpha_smooth or DEFAULT_ALPHA, tolerance)
             scores = normalise_rows(smoothed.values)
-            yield (
-                links,
-                self.calibration.probabilities(scores, frequencies.by_domain[links.number], links.is_linked),
-                smoothed,
-            )
+            found = self.calibration.probabilities(scores, frequencies.by_domain[links.number], links.is_linked)
+            yield DomainPropagation(links, found, smoothed, correction)
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
         return self.base.training_likelihood(problem, vectors)

@@ -12,13 +12,14 @@ import typer
 from relcrf import api
 from relcrf.cli.options import GroundingOptions, HoldoutOptions, JsonOption, OverrideSetOption, RunArgument
 from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_table, show_progress
-from relcrf.evaluation.explanation import Contribution, Explanation, FeatureContribution
+from relcrf.evaluation.contributions import Contribution, FeatureContribution
+from relcrf.evaluation.explanation import Explanation
 from relcrf.evaluation.flips import FlipSearch
 from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Magnitude in nats below which nested contributions and the remainder are rounding errors, which are not printed."""
+"""Magnitude below which nested contributions and the remainder are rounding errors, which are not printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ def explain(
     setting: OverrideSetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain one prediction by the contributions of templates and neighbours to its log odds.
+    """Explain one prediction by the contributions of templates and neighbours to its log odds, or to its score.
 
     Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
     """
@@ -106,8 +107,12 @@ def _print_explanation(explanation: Explanation, top: int) -> None:
         rows.append((f"{len(omitted):,} more", "", f"{sum(one.amount for one in omitted):+.4f}", ""))
     if abs(explanation.remainder) > ROUNDING:
         rows.append(("interaction", "", f"{explanation.remainder:+.4f}", "dependence between neighbours"))
-    rows.append(("log odds", "", f"{explanation.log_odds:+.4f}", ""))
-    print_table("contributions to the log odds, in nats", ("source", "template", "nats", "largest parts"), rows)
+    rows.append((explanation.quantity, "", f"{explanation.total:+.4f}", ""))
+    if explanation.score is None:
+        title, unit = "contributions to the log odds, in nats", "nats"
+    else:
+        title, unit = f"contributions to the score of {answer} minus the score of {against}", "score"
+    print_table(title, ("source", "template", unit, "largest parts"), rows)
 
 
 def _contribution_rows(contribution: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:

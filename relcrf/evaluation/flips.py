@@ -3,8 +3,9 @@
 A change replaces one item of evidence. The item is the observed state of a neighbour (a variable that shares a factor
 with the explained variable), or an item of local evidence: whether a bag contains a value, a categorical or boolean
 value, or whether a template without `per` applies. Possible changes are ranked by a first-order estimate, which uses
-only the factors over the explained variable. Inference is then repeated with each of the best changes. The reported
-probabilities are therefore not estimates.
+only the factors over the explained variable. If the backend propagates labels, an item is any label with an influence on
+the variable, and the estimate is its effect on the scores. Inference is then repeated with each of the best changes. The
+reported probabilities are therefore not estimates.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from relcrf.backends.base import Problem
 from relcrf.evaluation.explanation import ExplanationCase, select_states
+from relcrf.evaluation.propagation_contributions import PropagationContributions
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Dense, Sparse
 from relcrf.graph.reduction import Role
@@ -166,6 +168,9 @@ def _infer_flip(
 
 def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) -> Iterator[_CandidateChange]:
     """Yield all possible changes, but only the best `MAX_ADDED_VALUES` additions of values per template."""
+    if (propagated := case.propagated_contributions(problem)) is not None:
+        yield from _label_changes(case, propagated, direction)
+        return
     estimates: dict[tuple[int, int], float] = {}
     for number, group in enumerate(problem.graph.groups):
         if number >= len(case.grounding.group_names):
@@ -180,9 +185,28 @@ def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) 
             for target, amount in _neighbour_changes(case, problem, group, int(factor), direction):
                 estimates[target] = estimates.get(target, 0.0) + amount
     for (variable, state), estimate in sorted(estimates.items()):
-        values = case.grounding.find_block(variable).values
-        change = EvidenceChange(case.grounding.variable_name(variable), values[problem.states[variable]], values[state])
-        yield _CandidateChange(change, estimate, partial(_with_state, variable, state))
+        yield _relabelling(case, variable, int(problem.states[variable]), state, estimate)
+
+
+def _relabelling(case: ExplanationCase, variable: int, before: int, after: int, estimate: float) -> _CandidateChange:
+    """Return the change of the observed state of a variable."""
+    values = case.grounding.find_block(variable).values
+    change = EvidenceChange(case.grounding.variable_name(variable), values[before], values[after])
+    return _CandidateChange(change, estimate, partial(_with_state, variable, after))
+
+
+def _label_changes(
+    case: ExplanationCase, propagated: PropagationContributions, direction: np.ndarray
+) -> Iterator[_CandidateChange]:
+    """Yield the changes of the `MAX_INFERENCES` labels that can reduce the difference of scores most."""
+    labels, influence = propagated.labels, propagated.influence()
+    labelled = np.flatnonzero(labels >= 0)
+    largest_loss = influence[labelled] * (direction[labels[labelled]] - direction.min())
+    labelled = labelled[largest_loss > 0.0][np.argsort(-largest_loss[largest_loss > 0.0], kind="stable")]
+    for row in labelled[:MAX_INFERENCES].tolist():
+        variable, before = int(propagated.propagation.links.variables[row]), int(labels[row])
+        for after in np.flatnonzero(np.arange(len(direction)) != before).tolist():
+            yield _relabelling(case, variable, before, after, influence[row] * (direction[after] - direction[before]))
 
 
 def _neighbour_changes(

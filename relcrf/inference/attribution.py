@@ -85,6 +85,20 @@ def log_odds_direction(n_states: int, state: int, reference: int) -> np.ndarray:
     return direction
 
 
+def probability_direction(probabilities: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """Divide `sum g[s] p(s)` among the log probabilities, along the path from the uniform distribution.
+
+    Args:
+        probabilities: The distribution p, shape (n_states,).
+        direction: The numbers g, with sum 0, shape (n_states,).
+
+    Returns:
+        The contribution of each log probability, per nat, shape (n_states,). These contributions are a direction.
+    """
+    log_p = np.log(np.maximum(probabilities, MIN_PROBABILITY))
+    return _integrate_path(lambda at: _softmax_gradient(softmax(at * log_p), direction))
+
+
 def _integrate_path(function: Callable[[float], np.ndarray]) -> np.ndarray:
     """Integrate a function over [0, 1]."""
     return np.asarray(

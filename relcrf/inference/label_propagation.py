@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
+from relcrf.inference.result import Verdict
+
 TOLERANCE = 1e-6
 """Norm of the residual, relative to the norm of the right-hand side, at which a system is solved. The error of a score
 is then far below the smallest smoothing term of the backends."""
@@ -23,19 +25,27 @@ MAX_ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class PropagatedValues:
-    """The result of propagation.
+    """The result of propagation: the values F with F = (1 - alpha) Y + alpha S F.
 
     Args:
-        values: Propagated values, shape (n, n_columns).
+        alpha: Weight of the links.
+        sources: The values Y that were propagated, shape (n, n_columns).
+        values: Propagated values F, shape (n, n_columns).
         iterations: Number of iterations, which is the number of products with the link matrix.
         residual: Largest norm of the residual of a column, relative to the norm of the right-hand side.
         converged: Whether the residual is at most the tolerance.
     """
 
+    alpha: float
+    sources: np.ndarray
     values: np.ndarray
     iterations: int
     residual: float
     converged: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict("converged" if self.converged else "not converged", self.iterations, self.residual)
 
 
 def normalise_links(links: csr_array) -> csr_array:
@@ -77,7 +87,7 @@ def propagate(links: csr_array, alpha: float, values: np.ndarray, tolerance: flo
         direction += residual
         iterations += 1
         error = _relative(squared, norm)
-    return PropagatedValues(solution, iterations, error, error <= tolerance)
+    return PropagatedValues(alpha, values, solution, iterations, error, error <= tolerance)
 
 
 def _column_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from relcrf.evaluation.explanation import Contribution, Explanation
+from relcrf.evaluation.contributions import Contribution
+from relcrf.evaluation.explanation import Explanation
 from relcrf.report.plot import new_figure, save_picture, truncate
 
 MAX_NEIGHBOURS = 24
@@ -73,8 +74,8 @@ def draw_neighbourhood(explanation: Explanation) -> Any:
 
 def _caption(explanation: Explanation) -> str:
     text = (
-        f"log odds {explanation.log_odds:+.3f} of {_truncate_label(explanation.answer)} (blue) "
-        f"against {_truncate_label(explanation.against)} (brown), in nats"
+        f"{explanation.quantity} {explanation.total:+.3f} of {_truncate_label(explanation.answer)} (blue) "
+        f"against {_truncate_label(explanation.against)} (brown)" + (", in nats" if explanation.score is None else "")
     )
     left = sum(one.amount for one in explanation.contributions[MAX_NEIGHBOURS:])
     if len(explanation.contributions) > MAX_NEIGHBOURS:

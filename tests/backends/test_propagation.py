@@ -275,10 +275,6 @@ def test_invalid_settings(backend, settings, message):
 
 @pytest.mark.parametrize("backend", ["propagate", "smooth"])
 def test_unsupported_models_and_operations(world, backend, monkeypatch):
-    fit = world.fit(backend)
-    with pytest.raises(UsageError, match="not sums of contributions of factors") as error:
-        fit.learned.configure_backend().inference_tasks(training_problem(world.grounding), {})
-    assert error.value.diagnostics[0].code == "E368"
     text = MODEL.replace("size : real }", "size : real\n latent kind : Topic }")
     with pytest.raises(UsageError, match="cannot learn latent attributes"):
         relcrf.parse(text + "template kind(p: Paper) over p.kind, p.topic\n").fit(world.data, backend)

@@ -83,6 +83,22 @@ def test_each_error_is_one_diagnostic(run, web, relcrf_json, words, code):
     assert [error["code"] for error in found["errors"]] == [code]
 
 
+@pytest.mark.parametrize("backend", ["propagate", "smooth"])
+def test_contributions_to_scores_of_propagation(web, relcrf_, relcrf_json, tmp_path, backend):
+    run, picture = tmp_path / backend, tmp_path / "p5.svg"
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), backend).save(run)
+    code, found = relcrf_json("explain", run, "Page/p5", "--data", web, "--depth", "2", "--picture", picture)
+    assert code == 0
+    assert sum(one["amount"] for one in found["contributions"]) == pytest.approx(found["score"], abs=1e-9)
+    assert found["flips"]["single"]
+    assert picture.stat().st_size > 5000
+    code, out, _ = relcrf_("explain", run, "Page/p5", "--data", web)
+    assert code == 0
+    assert f"contributions to the score of {found['answer']} minus the score of {found['against']}" in out
+    assert f"{found['score']:+.4f}" in next(line for line in out.splitlines() if "score difference" in line)
+    assert "effects of single changes" in out
+
+
 def test_names_from_data_are_escaped(run, web, relcrf_, tmp_path, relcrf_json):
     folder = tmp_path / "web"
     folder.mkdir()

@@ -17,7 +17,8 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
 from relcrf.backends.gated_risks import ExampleSplitter, GatedBeliefsSpec, remove_closed_factors
 from relcrf.backends.inference_task import InferenceTask
-from relcrf.backends.likelihood_backend import maximise_likelihood
+from relcrf.backends.likelihood_backend import learn_unary, maximise_likelihood
+from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.graph.reduction import Role
 from relcrf.graph.scaling import scale_factors
@@ -141,7 +142,14 @@ class GatedBackend(AbstractBackend):
         evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to the fraction
             of known labels in prediction.
         evidence_draws: Number of random choices of the labels that are treated as evidence; training uses all choices.
-        unlabelled: `ignore` excludes variables without a label from training; `marginal` includes them, without a loss.
+        unlabelled: Treatment of variables without a label in training. `ignore`: they are absent. `marginal`: they are
+            included, without a loss. `self`: confident predictions become labels, and learning is repeated; the loss of
+            a target is that of its predicted state, not of the predicted probabilities. `em`: as `self`, but only the
+            weights of templates over one variable are learned again, by maximum likelihood, without the other templates.
+        threshold: Minimum probability of a prediction that `self` and `em` use as a label.
+        fraction: If positive, `self` and `em` use the most probable predictions of each state instead of `threshold`; the
+            fraction of the unlabelled variables whose predictions are labels in the last round.
+        rounds: Maximum number of repetitions of `self` and `em`.
         pretraining_iterations: Maximum number of iterations of the initial likelihood maximisation.
         optimiser: `adam` or `smd` (stochastic meta-descent), with mini-batches of whole components; or `lbfgs`. With
             gates, `lbfgs` finds worse optima: the weights that all gates share change first, so all gates open or close
@@ -178,6 +186,9 @@ class GatedBackend(AbstractBackend):
     evidence_fraction: float = 0.0
     evidence_draws: int = 1
     unlabelled: str = "ignore"
+    threshold: float = 0.9
+    fraction: float = 0.0
+    rounds: int = 3
     pretraining_iterations: int = 5
     optimiser: str = "adam"
     batch_size: int = 200
@@ -192,10 +203,11 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("schedule", tuple(TRAINING_STAGES))
-        self._require_one_of("unlabelled", ("ignore", "marginal"))
+        self._require_one_of("unlabelled", ("ignore", "self", "em", "marginal"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
-        self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
+        self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold", "rounds")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
+        self._require_below_1("threshold", "fraction")
         if self.l1 and self.optimiser != "lbfgs":
             self._reject_setting(
                 "l1", f"optimiser '{self.optimiser}' does not support it; use group_l1 or optimiser=lbfgs"
@@ -206,13 +218,37 @@ class GatedBackend(AbstractBackend):
         return "gate features are not split into shards"
 
     def fit(self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None) -> FitResult:
-        """Learn from the labels of the free variables; see `AbstractBackend.fit`.
+        """Learn from the labels of the free variables and, depending on `unlabelled`, from absent variables.
 
         Args:
             warm_start: Vectors learned for the same problem, for example with another message cost; pretraining is then
                 omitted. A gate weight that all keys share is reduced to its usual initial value if it is larger.
         """
         self._require_unsharded(problem)
+        learned = self.fit_labels(problem, monitor, warm_start)
+        if not self.uses_predicted_labels:
+            return learned
+        learn = self._learn_again if self.unlabelled == "self" else self._learn_unary
+        rounds = SelfTraining(self, learn, self.threshold, self.fraction, self.rounds, self.unlabelled == "em")
+        return rounds.run(problem, learned, monitor)
+
+    @property
+    def uses_predicted_labels(self) -> bool:
+        return self.unlabelled in ("self", "em")
+
+    def _learn_again(self, problem: Problem, monitor: Monitor, factor: float) -> FitResult:
+        penalties = ("l2", "l1", "group_l1", "gate_l2", "evidence_l2", "deviation_l2")
+        scaled: dict[str, Any] = {name: factor * getattr(self, name) for name in penalties}
+        return replace(self, **scaled).fit_labels(problem, monitor)
+
+    def _learn_unary(self, problem: Problem, monitor: Monitor, factor: float) -> FitResult:
+        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        return learn_unary(problem, self.name, optimiser, factor * self.l2, monitor)
+
+    def fit_labels(
+        self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None
+    ) -> FitResult:
+        """Learn from the labels of the free variables; for the arguments see `fit`."""
         # The initial weights precede `with_unlabelled`: only states of latent attributes need random weights to differ.
         start = problem.initial_weights(self.seed)
         if self.unlabelled == "marginal":

@@ -11,7 +11,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem, TotalLikelihood
 from relcrf.backends.exact import UnaryLikelihoodSpec
-from relcrf.backends.self_training import SelfTraining, labelled_targets
+from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.weight_priors import with_weight_priors
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, OptimiserState
@@ -64,6 +64,15 @@ def maximise_likelihood(
     return optimiser.minimise(evaluate, state, observe)
 
 
+def learn_unary(
+    problem: Problem, backend: str, optimiser: AbstractWolfeSearch, l2: float, monitor: Monitor
+) -> FitResult:
+    """Learn the weights of factors over one variable by maximum likelihood, without the other factors."""
+    objective = problem.total_likelihood(UnaryLikelihoodSpec(backend))
+    unary = maximise_likelihood("unary", objective, optimiser, l2, problem.graph.layout.initial, monitor)
+    return FitResult({"weights": unary.point}, (("unary", unary),))
+
+
 @dataclass(frozen=True)
 class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood.
@@ -85,6 +94,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
             predictions become labels, and learning is repeated. `em`: as `self`, but only the weights of templates over
             one variable are learned again, without the other templates. `marginal`: their states are summed out.
         threshold: Minimum probability of a prediction that `self` and `em` use as a label.
+        fraction: If positive, `self` and `em` use the most probable predictions of each state instead of `threshold`. Their
+            number grows in each round, to this fraction of the unlabelled variables in the last round.
         rounds: Maximum number of repetitions of `self` and `em`.
     """
 
@@ -95,6 +106,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
     agreement: float = 0.0
     unlabelled: str = "ignore"
     threshold: float = 0.9
+    fraction: float = 0.0
     rounds: int = 3
     max_iterations: int = 200
     tolerance: float = 1e-5
@@ -103,7 +115,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("optimiser", tuple(LIKELIHOOD_OPTIMISERS))
         self._require_one_of("unlabelled", ("ignore", "self", "em", *(("marginal",) if self.can_sum_out else ())))
-        self._require_below_1("threshold")
+        self._require_below_1("threshold", "fraction")
         self._require_positive("rounds")
 
     @abstractmethod
@@ -123,12 +135,10 @@ class AbstractLikelihoodBackend(AbstractBackend):
         if self.unlabelled == "marginal":
             return self.fit_labels(problem.with_unlabelled(), monitor)
         learned = self.fit_labels(problem, monitor)
-        if not problem.unlabelled.any() or not labelled_targets(problem).any():
-            return learned
         # Predicted labels would confirm the predictions, so later rounds keep the settings that the labels chose.
         chosen = replace(self, **learned.settings)
         learn = chosen._learn_again if self.unlabelled == "self" else chosen._learn_unary
-        rounds = SelfTraining(chosen, learn, self.threshold, self.rounds, self.unlabelled == "em")
+        rounds = SelfTraining(chosen, learn, self.threshold, self.fraction, self.rounds, self.unlabelled == "em")
         return rounds.run(problem, learned, monitor)
 
     def with_priors(self, problem: Problem) -> Problem:
@@ -142,10 +152,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
         return replace(self, l2=factor * self.l2).fit_labels(problem, monitor)
 
     def _learn_unary(self, problem: Problem, monitor: Monitor, factor: float) -> FitResult:
-        """Learn the weights of factors over one variable, without the other factors."""
-        objective = problem.total_likelihood(UnaryLikelihoodSpec(self.name))
-        unary = replace(self, l2=factor * self.l2).maximise("unary", objective, problem.graph.layout.initial, monitor)
-        return FitResult({"weights": unary.point}, (("unary", unary),))
+        return learn_unary(problem, self.name, self._likelihood_optimiser, factor * self.l2, monitor)
 
     def as_backend(self, backend: type[AnyLikelihoodBackend]) -> AnyLikelihoodBackend:
         """Return another backend with the settings of this class."""
@@ -155,9 +162,11 @@ class AbstractLikelihoodBackend(AbstractBackend):
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
     ) -> OptimiserState:
         """Return the final state of one optimisation; see `maximise_likelihood`."""
-        method = LIKELIHOOD_OPTIMISERS[self.optimiser]
-        optimiser = method(self.tolerance, max_iterations=self.max_iterations)
-        return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
+        return maximise_likelihood(stage, objective, self._likelihood_optimiser, self.l2, start, monitor)
+
+    @property
+    def _likelihood_optimiser(self) -> AbstractWolfeSearch:
+        return LIKELIHOOD_OPTIMISERS[self.optimiser](self.tolerance, max_iterations=self.max_iterations)
 
     def fit_weights(
         self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *size_names: str

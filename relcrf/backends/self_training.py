@@ -1,7 +1,8 @@
 """Semi-supervised learning: training targets for unlabelled variables from the predictions of the model itself.
 
 Source: Yarowsky (1995), Unsupervised word sense disambiguation rivaling supervised methods (self-training with a
-threshold); Qu, Bengio & Tang (2019), GMNN: Graph Markov Neural Networks (a second model that sees only evidence).
+threshold); Qu, Bengio & Tang (2019), GMNN: Graph Markov Neural Networks (a second model that sees only evidence); Li, Han &
+Wu (2018), Deeper insights into graph convolutional networks (the most certain predictions of each class).
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from relcrf.learning.lbfgs import AnyState, OptimiserState
 class SelfTraining:
     """Rounds of prediction and learning, in which confident predictions become training targets.
 
-    In each round, the model predicts the unlabelled variables given all labels. The predictions with a probability of
-    at least `threshold` are targets of the next model. Targets add no independent evidence, so the penalties grow with
-    the number of targets: the ratio of the penalty to the data remains that of the labels.
+    In each round, the model predicts the unlabelled variables given all labels, and the most certain predictions are
+    targets of the next model. Targets add no independent evidence, so the penalties grow with the number of targets: the
+    ratio of the penalty to the data remains that of the labels.
 
     Args:
         backend: The backend that predicts.
         learn: A function that learns from the labels of the free variables. The number is the factor of the penalties.
-        threshold: Minimum probability of a target.
+        threshold: Minimum probability of a target if `fraction` is 0.
+        fraction: Fraction of the unlabelled variables that are targets after the last round; see `_quotas`.
         rounds: Maximum number of rounds.
         unary_only: Whether `learn` returns weights of factors over one variable only; the other weights are then those
             of the labels alone. Targets that a model predicted along links overstate the agreement of linked variables.
@@ -38,20 +40,23 @@ class SelfTraining:
     backend: AbstractBackend
     learn: Callable[[Problem, Monitor, float], FitResult]
     threshold: float
+    fraction: float
     rounds: int
     unary_only: bool
 
     def run(self, problem: Problem, learned: FitResult, monitor: Monitor) -> FitResult:
-        """Return the result after all rounds.
+        """Return the result after all rounds; `learned` itself if there are no unlabelled or no labelled variables.
 
         Args:
             learned: The result of learning from the labels alone.
         """
         n_rounds, n_labels = 0, int(labelled_targets(problem).sum())
+        if not problem.unlabelled.any() or not n_labels:
+            return learned
         targets = replace(problem, states=np.where(problem.unlabelled, -1, problem.states))
         while n_rounds < self.rounds:
-            previous, targets = targets.states, self._add_targets(problem, learned)
-            if np.array_equal(targets.states, previous):
+            previous, targets = targets.states, self._add_targets(problem, learned, n_rounds + 1)
+            if not self.fraction and np.array_equal(targets.states, previous):
                 break
             n_rounds += 1
             factor = int(labelled_targets(targets).sum()) / n_labels
@@ -74,20 +79,60 @@ class SelfTraining:
         summary: dict[str, Any] = {**learned.summary, "self_training_rounds": n_rounds, "predicted_targets": n_added}
         return replace(learned, summary=summary)
 
-    def _add_targets(self, problem: Problem, learned: FitResult) -> Problem:
-        """Return the problem with confident predictions as labels of unlabelled variables, which become free."""
+    def _add_targets(self, problem: Problem, learned: FitResult, number: int) -> Problem:
+        """Return the problem with certain predictions as labels of unlabelled variables, which become free.
+
+        Args:
+            number: Number of the round, from 1.
+        """
         unlabelled = problem.unlabelled
         roles = np.where(labelled_targets(problem), Role.CLAMPED, problem.roles).astype(np.int8)
         query = replace(problem, roles=roles, queries=unlabelled).with_unlabelled()
         inferred = learned.configure(self.backend).infer(query, learned.vectors)
-        is_confident = np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1]) >= self.threshold
-        is_confident &= unlabelled[inferred.variables]
-        chosen, states = inferred.variables[is_confident], problem.states.copy()
-        states[unlabelled] = -1
-        states[chosen] = inferred.modes()[is_confident]
-        roles = problem.roles.copy()
-        roles[chosen] = Role.FREE
+        found = np.flatnonzero(unlabelled[inferred.variables])
+        variables, modes = inferred.variables[found], inferred.modes()[found]
+        certainty = np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1])[found]
+        if self.fraction:
+            strata = _strata(problem, variables, modes)
+            is_target = _ranks(strata, -certainty) < self._quotas(problem, number)[strata]
+        else:
+            is_target = certainty >= self.threshold
+        states, roles = np.where(unlabelled, -1, problem.states), problem.roles.copy()
+        states[variables[is_target]] = modes[is_target]
+        roles[variables[is_target]] = Role.FREE
         return replace(problem, roles=roles, states=states)
+
+    def _quotas(self, problem: Problem, number: int) -> np.ndarray:
+        """Return the number of targets of each stratum, shape (n_domains * n_states,).
+
+        In each domain, the number of targets grows by the same factor in each round, from the number of labels to
+        `fraction` of the unlabelled variables. It is divided among the states in proportion to their numbers of labels,
+        because predictions in proportion to their certainty would soon all have the same state.
+        """
+        domains, is_label = problem.graph.domains, labelled_targets(problem)
+        n_states = max(domains.sizes, default=0)
+        strata = _strata(problem, np.flatnonzero(is_label), problem.states[is_label])
+        labels = np.bincount(strata, minlength=len(domains.sizes) * n_states).reshape(-1, n_states)
+        n_labels = labels.sum(axis=1, keepdims=True)
+        last = self.fraction * np.bincount(domains.number[problem.unlabelled], minlength=len(domains.sizes))[:, None]
+        growth = np.maximum(last / np.maximum(n_labels, 1), 1.0) ** (number / self.rounds)
+        return np.asarray(np.ceil(np.minimum(growth * n_labels, last) * labels / np.maximum(n_labels, 1)).ravel())
+
+
+def _strata(problem: Problem, variables: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Return a number for each variable that identifies its domain and its state."""
+    domains = problem.graph.domains
+    return np.asarray(domains.number[variables] * max(domains.sizes, default=0) + states)
+
+
+def _ranks(strata: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return the rank of each entry among the entries of its stratum, from 0, in ascending order of `keys`."""
+    order = np.lexsort((keys, strata))
+    ordered = strata[order]
+    first = np.searchsorted(ordered, ordered)
+    found = np.empty(len(strata), dtype=np.int64)
+    found[order] = np.arange(len(strata)) - first
+    return found
 
 
 def labelled_targets(problem: Problem) -> np.ndarray:

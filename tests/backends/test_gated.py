@@ -505,7 +505,6 @@ BAD = (
     {"gates": "magic"},
     {"schedule": "magic"},
     {"unlabelled": "infer"},
-    {"unlabelled": "em"},
     {"optimiser": "magic"},
     {"bp_iterations": 0},
     {"batch_size": 0},

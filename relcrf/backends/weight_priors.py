@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from relcrf.graph.adjacency import iter_expanded_scopes
+from relcrf.graph.agreement_prior import critical_agreement, estimate_agreement
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed, Ones
 from relcrf.graph.weights import WeightLayout
 from relcrf.kernels.distinct import distinct
+
+CRITICAL_L2 = 30.0
+"""L2 strength that keeps weights near the critical one: neither labels nor features determine it."""
 
 
 def with_weight_priors(graph: FactorGraph, unary_l2: float, agreement: float) -> FactorGraph:
@@ -53,6 +57,48 @@ def agreement_patterns(graph: FactorGraph, groups: Sequence[FactorGroup]) -> np.
         masks.append(np.eye(k, dtype=bool).ravel() if group.patterns is None else ~group.patterns[differs].any(axis=0))
     mask = np.logical_and.reduce(masks)
     return mask if mask.any() else None
+
+
+def agreement_templates(graph: FactorGraph) -> dict[int, list[FactorGroup]]:
+    """Return the groups of each template whose weights of agreement cover all states, by block.
+
+    Templates with fixed weights or a declared prior mean are omitted.
+    """
+    by_block: dict[int, list[FactorGroup]] = {}
+    for group in graph.groups:
+        by_block.setdefault(group.block, []).append(group)
+    found = {}
+    for number, groups in sorted(by_block.items()):
+        block, patterns = graph.layout.blocks[number], agreement_patterns(graph, groups)
+        if block.fixed or np.any(block.initial) or patterns is None:
+            continue
+        if all(group.is_agreement or patterns.sum() == group.cardinalities[0] for group in groups):
+            found[number] = groups
+    return found
+
+
+def agreement_settings(graph: FactorGraph, labels: np.ndarray) -> tuple[dict[str, float], ...]:
+    """Return values of the settings `agreement` and `l2` that are worth a comparison if few labels are linked.
+
+    They are half the critical weight of the graph, the critical weight, and the estimate from labels or features; twice the
+    critical weight replaces an estimate that is missing or not positive. Far below the critical weight, belief propagation
+    cannot predict one state for all variables; the estimate is better if many labels or features determine the states.
+
+    Args:
+        labels: State of each labelled variable, and -1 for other variables, shape (n_variables,).
+    """
+    templates = agreement_templates(graph)
+    if not templates:
+        return ()
+    priors = list(estimate_agreement(graph, templates, labels).values())
+    groups = [group for each in templates.values() for group in each]
+    critical = critical_agreement(groups, graph.n_variables)
+    settings = [{"agreement": factor * critical, "l2": CRITICAL_L2} for factor in (0.5, 1.0, 2.0)]
+    strengths = [prior.l2 for prior in priors]
+    mean = float(np.average([prior.mean for prior in priors], weights=strengths)) if priors else 0.0
+    if mean > 0.0:
+        settings[-1] = {"agreement": mean, "l2": min(strengths)}
+    return tuple(settings)
 
 
 def mean_squared_norm(groups: Sequence[FactorGroup]) -> float:

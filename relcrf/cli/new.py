@@ -62,6 +62,7 @@ def new(
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
     draft, analysis = project.draft, project.draft.analysis
+    comments = {template.name: template.comment for template in draft.templates}
     names = ("name", "bindings", "factors", "weights", "bytes", "is_candidate")
     return {
         "model": str(project.model),
@@ -74,7 +75,9 @@ def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
             {"table": f.table, "role": f.role, "rows": f.rows, "reason": f.reason} for f in analysis.schema.findings
         ],
         "left_out": [{"column": column, "reason": reason} for column, reason in analysis.schema.excluded_columns],
-        "templates": [{n: getattr(plan, n) for n in names} for plan in draft.plans],
+        "templates": [
+            {n: getattr(plan, n) for n in names} | {"description": comments[plan.name]} for plan in draft.plans
+        ],
         "tried_next": [p.name for p in draft.templates if not p.is_active],
         "variables": draft.n_variables,
         "labelled": draft.n_labelled,

@@ -10,6 +10,7 @@ from relcrf.data.dataset import Dataset
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan
+from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
@@ -108,22 +109,29 @@ def draft_model(
     """
     templates = propose_templates(analysis.schema, analysis.target)
 
+    def render() -> str:
+        return model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands)
+
     progress("plan")
-    plans = api.parse(
-        model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands), name
-    ).plan(dataset)
+    plans = api.parse(render(), name).plan(dataset)
     too_large = {
         plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else MAX_BINDINGS)
     }
     empty = {plan.name for plan in plans if not plan.bindings}
     templates = [replace(p, is_active=p.name not in too_large) for p in templates if p.name not in empty]
-    text = model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands)
-    model = api.parse(text, name)
+    model = api.parse(render(), name)
     progress("ground")
-    _, notes = model.check(dataset)
     grounding = model.ground(dataset, progress=progress)
+    progress("agreement")
+    with_priors = with_agreement_priors(templates, grounding)
+    if with_priors != templates:
+        templates = with_priors
+        model = api.parse(render(), name)
+        plans = model.plan(dataset)
+        grounding = model.ground(dataset, progress=progress)
+    _, notes = model.check(dataset)
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
-    return ModelDraft(analysis, text, model, tuple(templates), active_plans, grounding, tuple(notes))
+    return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, tuple(notes))
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from relcrf.proposal.names import NamePool, argument_name, camel_case, snake_case
@@ -26,12 +26,15 @@ class ProposedTemplate:
         comment: One-line summary.
         text: The template, preceded by a derived relation if the template uses one.
         is_active: Whether the model contains the template; if not, the template is written as a comment.
+        equality: A template with one weight for equal labels, which can replace a table of weights; None if this template
+            has no table over both ends of a link.
     """
 
     name: str
     comment: str
     text: str
     is_active: bool = True
+    equality: ProposedTemplate | None = None
 
 
 def propose_templates(schema: ProposedSchema, target: PredictionTarget) -> list[ProposedTemplate]:
@@ -120,7 +123,7 @@ class _TemplateBuilder:
     @staticmethod
     def _pair_clause(attribute: ProposedAttribute, *, symmetric: bool = False) -> str:
         if attribute.distinct > MAX_TABLE_VALUES:
-            return f"over a.{attribute.name} == b.{attribute.name}"
+            return _equality_clause(attribute)
         return f"over {'symmetric ' * symmetric}a.{attribute.name}, b.{attribute.name}"
 
     def _add_for_relation(
@@ -173,10 +176,14 @@ class _TemplateBuilder:
                 clauses.append(f"per {atom}.{key.name}")
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
-        weights = "a full weight table" if attribute.distinct <= MAX_TABLE_VALUES else "one weight for equality"
-        self._add(
-            name, f"dependence between the labels at both ends of a {relation.name}: {weights}", binders, *clauses
-        )
+        comment = f"dependence between the labels at both ends of a {relation.name}"
+        is_table = attribute.distinct <= MAX_TABLE_VALUES
+        one_weight = f"{comment}: one weight for equality"
+        self._add(name, f"{comment}: a full weight table" if is_table else one_weight, binders, *clauses)
+        if is_table:
+            table = self.templates[-1]
+            text = table.text.replace(clauses[1], _equality_clause(attribute))
+            self.templates[-1] = replace(table, equality=replace(table, comment=one_weight, text=text))
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
@@ -191,7 +198,7 @@ class _TemplateBuilder:
         """Add a template for the pairs of a derived relation; its only weight applies if both values are equal."""
         self._add(
             name, f"one weight: {comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
-            f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
+            f"where {relation}(a, b)", _equality_clause(attribute),
             derivation=f"derive {relation}{_pair_binders(entity)}\n    where {where} <= {MAX_NEIGHBOURS}\n\n",
         )  # fmt: skip
 
@@ -331,6 +338,10 @@ def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[
 
 def _atom(relation: ProposedRelation, names: dict[str, str]) -> str:
     return f"{relation.name}({', '.join(names[a.name] for a in relation.arguments)})"
+
+
+def _equality_clause(attribute: ProposedAttribute) -> str:
+    return f"over a.{attribute.name} == b.{attribute.name}"
 
 
 def _pair_binders(entity: ProposedEntity) -> str:

@@ -12,11 +12,14 @@ from relcrf import api
 from relcrf.backends.problems import training_problem
 from relcrf.backends.weight_priors import (
     agreement_patterns,
+    agreement_settings,
+    agreement_templates,
     mean_squared_norm,
     unary_weight_mask,
     with_scaled_l2,
     with_weight_priors,
 )
+from relcrf.graph.agreement_prior import critical_agreement, estimate_agreement
 from relcrf.graph.factor_graph import FactorGroup
 
 MODEL = """
@@ -190,3 +193,30 @@ def test_agreement_is_the_mean_of_the_prior():
         assert fit.learned.vectors["weights"][-1] == 0.8
         found.append(fit.predict(data).probabilities())
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_agreement_settings_are_the_critical_weight_and_the_estimate(graph):
+    """Templates with declared priors, fixed weights or features have no part in the settings."""
+    names = {graph.layout.blocks[number].name for number in agreement_templates(graph)}
+    assert names == {"table", "both", "same", "keyed", "boolean"}
+    labels = np.full(graph.n_variables, -1)
+    half, critical, twice = agreement_settings(graph, labels)
+    chosen = [group for number in agreement_templates(graph).values() for group in number]
+    expected = critical_agreement(chosen, graph.n_variables)
+    assert critical["agreement"] == pytest.approx(expected) == 2 * half["agreement"] == twice["agreement"] / 2
+    number, _ = block(graph, "same")
+    only = replace(graph, groups=tuple(groups(graph, "same")))
+    for k, (first, second) in enumerate(zip(*groups(graph, "same")[0].scope, strict=True)):
+        if labels[first] < 0 and labels[second] < 0:
+            labels[[first, second]] = k % 2
+    estimate = agreement_settings(only, labels)[2]
+    prior = estimate_agreement(only, {number: groups(graph, "same")}, labels)[number]
+    assert estimate == {"agreement": pytest.approx(prior.mean), "l2": pytest.approx(prior.l2)}
+    assert agreement_settings(replace(graph, groups=()), labels) == ()
+    # No two linked variables have equal labels; the setting `agreement` has no negative values.
+    scope = groups(graph, "same")[0].scope
+    different = np.full(graph.n_variables, -1)
+    different[[scope[0][0], scope[1][0]]] = 0, 1
+    assert agreement_settings(only, different)[2]["agreement"] == pytest.approx(
+        2 * critical_agreement(only.groups, graph.n_variables)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,39 +11,38 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
+from relcrf.backends.ess import EssBackend
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
-from relcrf.backends.propagation import AbstractPropagationBackend
-from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.registry import make_backend
-from relcrf.backends.weight_priors import agreement_patterns
+from relcrf.backends.weight_priors import agreement_settings
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
-from relcrf.evaluation.calibration import SCALES, scale_weights
+from relcrf.evaluation.calibration import scale_weights
 from relcrf.evaluation.holdout_folds import automatic_folds
 from relcrf.evaluation.predictions import FoldPrediction
-from relcrf.evaluation.runner import predict_fold
 from relcrf.evaluation.splits import Fold, labelled_in_problem
-from relcrf.evaluation.tempering import MIN_TEMPERATURE, TemperedLabels, temper
-from relcrf.graph.adjacency import iter_expanded_scopes
+from relcrf.evaluation.tempering import TemperedLabels, temper
+from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.graph.reduction import Role
 
-UNARY_STRENGTHS = (0.03, 0.003, 0.01, 0.1, 0.001, 0.3, 1.0)
-"""Values of `unary_l2`, the most useful first. The strength is relative to the squared norm of the features: with 20 labels
-a class, 0.01 is best for normalised words; with 60 % of 2,708 labels, 0.1."""
+UNARY_STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Values of `unary_l2`. The strength is relative to the squared norm of the features: with 20 labels a class, 0.01 is best
+for normalised words; with 60 % of 2,708 labels, 0.1."""
 
-AGREEMENTS = (0.15, 0.3, 0.6, 1.0)
-"""Values of `agreement` if few labels are linked. A link between equal labels is more probable by the factor exp(value)."""
-
-PRIOR_L2 = 30.0
-"""Value of `l2` with which weights stay near `agreement` if few labels are linked."""
+FIRST_STRENGTH = UNARY_STRENGTHS.index(0.03)
+"""Index of the value of `unary_l2` that is tried first."""
 
 LOWER_THRESHOLD = 0.7
-"""The second value of `threshold`. Below 0.7, the targets of the first round are too often wrong."""
+"""The second value of `threshold`, for `effort=thorough`."""
+
+TARGET_FRACTION = 0.5
+"""Value of `fraction` of self-training. With 2 to 5 labels a class, hardly any prediction exceeds a threshold."""
 
 FEW_LABELS = 500
 """Number of labels below which several folds are held out, and each fit takes little time."""
 
-FEW_LINKS = 300
-"""Number of factors between labels below which the weights of agreement need a prior."""
+FEW_LINKS = 600
+"""Number of links between labels, in both directions, below which the weights of agreement need a prior."""
 
 MAX_SMALL_SIZE = 3_000_000
 """Number of numbers in the ground graph up to which settings are varied; above it, only default settings are compared."""
@@ -55,10 +54,13 @@ MAX_DENSE_CELLS = 1_000_000
 """Number of cells of pairwise tables up to which `dense` is tried; its training needs belief propagation in each step."""
 
 MIN_STANDARD_ERRORS = 1.0
-"""Minimum gain of propagation, and of self-training, over other candidates, in standard errors of the paired difference."""
+"""Minimum gain of self-training over other candidates, in standard errors of the paired difference."""
 
 MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE = 2.0, 0.002
 """Minimum gain over a candidate that uses relations, in standard errors and in nats, if the predicted graph has no labels."""
+
+ALL_EDGES_METHODS = ("trw", "bp")
+"""Values of `inference` of `ess` on all edges that are compared with inference on its structure."""
 
 EFFORTS = {"quick": 1, "normal": 2, "thorough": 3}
 """Levels of the setting `effort`."""
@@ -93,6 +95,7 @@ class AutoBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("effort", tuple(EFFORTS))
 
+    @SingleThreadedBlas()
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         if problem.is_sharded:
             return _train_default(problem, monitor, "the graph exceeds the memory limit")
@@ -177,9 +180,16 @@ def describe_settings(system: AbstractBackend) -> str:
     return " ".join(f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in values.items())
 
 
+def _with_inference(learned: FitResult, system: AbstractBackend) -> FitResult:
+    """Return the result of training with the settings `edges` and `inference` of another backend."""
+    chosen = {"edges": getattr(system, "edges", ""), "inference": getattr(system, "inference", "")}
+    return replace(learned, settings={**learned.settings, **chosen})
+
+
 def _with_settings(system: AbstractBackend, **settings: Any) -> AbstractBackend:
     """Return a backend with other values of the settings that it has."""
-    return replace(system, **{name: value for name, value in settings.items() if name in vars(system)})
+    names = {each.name for each in fields(system)}
+    return replace(system, **{name: value for name, value in settings.items() if name in names})
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +220,10 @@ class _Search:
     def run(self) -> FitResult:
         """Compare the candidates, and train the best one with all labels."""
         local = best = self._best_local()
-        if self._is_relational:
+        if self._has_relations:
             best = self._best_relational(best)
+        if self.problem.candidates:
+            best = self._best_with_candidates(best)
         if self._may_use_unlabelled:
             best = self._best_self_training(best)
         # Without validation labels, a backend that also chooses settings makes the same choice as in the comparison.
@@ -219,7 +231,9 @@ class _Search:
         if best.labels is None:
             return _train_default(unreserved, self.monitor, best.reason)
         learned = best.fits[0] if self.in_sample else best.system.fit(unreserved, self.monitor)
-        if not self.is_large:
+        # With a part of the evidence, held-out labels are more difficult or easier than the missing ones.
+        is_representative = self.folds[0].evidence is None or not self.folds[0].has_evidence
+        if is_representative and not self.is_large:
             self.monitor.start_phase("calibrating")
             learned = self._calibrate(best, learned)
         summary: dict[str, Any] = {
@@ -238,48 +252,88 @@ class _Search:
         local = make_backend("local")
         if self.is_large:
             return self._try(local)
-        strengths = UNARY_STRENGTHS[: 3 if self.effort == 1 else None]
-        trials = [self._try(_with_settings(local, unary_l2=strength)) for strength in strengths]
-        return max(trials, key=lambda trial: trial.score)
+        return self._climb(local, FIRST_STRENGTH, 1 if self.effort == 1 else len(UNARY_STRENGTHS))
+
+    def _climb(self, system: AbstractBackend, index: int, max_steps: int) -> BackendTrial:
+        """Return the best trial of a backend over `unary_l2`: the strength changes in steps while the trials improve.
+
+        Args:
+            index: Index of the first value in `UNARY_STRENGTHS`.
+            max_steps: Maximum number of steps in each direction.
+        """
+        best = self._try(_with_settings(system, unary_l2=UNARY_STRENGTHS[index]))
+        for direction in (-1, 1):
+            stop = index + direction * (max_steps + 1)
+            for k in range(index + direction, stop, direction):
+                if not 0 <= k < len(UNARY_STRENGTHS) or not best.labels:
+                    break
+                trial = self._try(_with_settings(system, unary_l2=UNARY_STRENGTHS[k]))
+                if self._better(best, trial, MIN_STANDARD_ERRORS) is best:
+                    break
+                best = trial
+            if best.system.unary_l2 != UNARY_STRENGTHS[index]:  # type: ignore[attr-defined]
+                break
+        return best
 
     def _best_relational(self, local: BackendTrial) -> BackendTrial:
         """Return the best trial of `local` and of the backends that use relations."""
-        penalty = {} if self.is_large else {"unary_l2": local.system.unary_l2}  # type: ignore[attr-defined]
-        best = self._better(local, self._try_penalties(make_backend("ess"), penalty))
-        penalty = {name: getattr(best.system, name) for name in penalty}
-        if not self.is_large:
-            ess = max((t for t in self._trials if t.system.name == "ess"), key=lambda trial: trial.score)
-            best = self._better(best, self._try(_with_settings(ess.system, edges="all", inference="trw")))
-        for name, settings in self._relational_candidates():
-            trial = self._try(_with_settings(make_backend(name), **penalty, **settings))
-            if name == "trmrf" and trial.reason:  # the candidates are edges, not conjunctions of literals
-                trial = self._try(make_backend("grafting"))
-            best = self._better(best, trial)
-        if not self.is_large and self._n_linked_labels < FEW_LINKS and self._has_agreement_template:
-            system = _with_settings(make_backend("pseudo", inference="bp", l2=PRIOR_L2), **penalty)
-            for agreement in AGREEMENTS:
-                best = self._better(best, self._try(_with_settings(system, agreement=agreement)))
+        pseudo = make_backend("pseudo", inference="bp")
+        if self.is_large:
+            return self._better(self._better(local, self._try(make_backend("ess"))), self._try(pseudo))
+        # Relations explain a part of the labels, so that the best penalty of features may differ from that of `local`.
+        # It is determined with `pseudo`, whose training is quickest, unless inference on larger factors is slow.
+        index = UNARY_STRENGTHS.index(local.system.unary_l2)  # type: ignore[attr-defined]
+        peer = self._climb(pseudo, index, self.effort - 1 if self._is_pairwise else 0)
+        penalty: dict[str, Any] = {"unary_l2": peer.system.unary_l2}  # type: ignore[attr-defined]
+        best = self._better(local, self._best_ess(penalty))
+        best = self._better(best, peer)
+        if not self.folds[0].whole_components:
+            best = self._better(best, self._try(make_backend("propagate")))
+            best = self._better(best, self._best_smooth(best, index))
+        for name, settings in self._dense_candidates():
+            best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
+        if self._n_linked_labels < FEW_LINKS:
+            labels = np.where(self._labelled, self.problem.states, -1)
+            for prior in agreement_settings(self.problem.graph, labels):
+                best = self._better(best, self._try(_with_settings(pseudo, **penalty, **prior)))
         return best
 
-    def _try_penalties(self, system: AbstractBackend, penalty: Mapping[str, float]) -> BackendTrial:
-        """Return the best trial of a backend with its default penalty, that of `local`, a smaller and a larger one."""
-        best = self._try(system)
-        factors = (1.0, 1 / 3, 3.0) if self.effort > 1 else (1.0,)
-        for factor in factors if penalty else ():
-            changed = {name: factor * value for name, value in penalty.items()}
-            best = self._better(best, self._try(_with_settings(system, **changed)), MIN_STANDARD_ERRORS)
+    def _best_ess(self, settings: Mapping[str, Any]) -> BackendTrial:
+        """Return the best trial of `ess` over the methods of inference, which use the same weights."""
+        best = tree = self._try(_with_settings(make_backend("ess", edges="tree", inference="exact"), **settings))
+        for method in ALL_EDGES_METHODS if tree.labels else ():
+            system = _with_settings(tree.system, edges="all", inference=method)
+            best = self._better(best, self._try(system, tree.fits))
         return best
 
-    def _relational_candidates(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the names and settings of further backends that use relations."""
-        candidates: list[tuple[str, dict[str, Any]]] = [("pseudo", {"inference": "bp"})]
-        if not (self.is_large or self.folds[0].whole_components):
-            candidates += [("propagate", {}), ("smooth", {})]
-        if self.effort > 2 and self._n_pair_cells <= MAX_DENSE_CELLS:
+    def _best_smooth(self, best: BackendTrial, index: int) -> BackendTrial:
+        """Return the best trial of `smooth`, with several penalties if the first trial is better than `best`.
+
+        Args:
+            index: Index of the best penalty of `local`, which makes the predictions that `smooth` corrects.
+        """
+        smooth = make_backend("smooth")
+        trial = self._try(_with_settings(smooth, unary_l2=UNARY_STRENGTHS[index]))
+        for k in (index - 1, index + 1):
+            if self.effort > 1 and 0 <= k < len(UNARY_STRENGTHS) and self._better(best, trial) is trial:
+                trial = self._better(trial, self._try(_with_settings(smooth, unary_l2=UNARY_STRENGTHS[k])))
+        return trial
+
+    def _dense_candidates(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the name and settings of `dense`, as far as its training is quick or necessary."""
+        candidates: list[tuple[str, dict[str, Any]]] = []
+        if self._n_pair_cells <= MAX_DENSE_CELLS and not self._is_pairwise:  # `ess` rejects larger factors
+            candidates.append(("dense", {"objective": "piecewise"}))
+        if self._n_pair_cells <= MAX_DENSE_CELLS and self.effort > 2:
             candidates.append(("dense", {}))
-        if self.problem.candidates:
-            candidates.append(("trmrf", {}))
         return candidates
+
+    def _best_with_candidates(self, best: BackendTrial) -> BackendTrial:
+        """Return the best trial with and without a backend that learns which candidate factors to use."""
+        trial = self._try(make_backend("trmrf"))
+        if trial.reason:  # the candidates are edges, not conjunctions of literals
+            trial = self._try(make_backend("grafting"))
+        return self._better(best, trial)
 
     @property
     def _may_use_unlabelled(self) -> bool:
@@ -296,59 +350,80 @@ class _Search:
             for trial in by_backend.values()
             if isinstance(trial.system, AbstractLikelihoodBackend) and trial.labels
         ]
-        chosen = sorted(supervised, key=lambda trial: -trial.score)[: self.effort]
-        if not chosen:
-            return best
-        trials = [self._try(_with_settings(each.system, unlabelled="em")) for each in chosen]
-        # `self` also learns the weights of relations again; only the training of `pseudo` is quick enough.
-        trials += [
-            self._try(replace(each.system, unlabelled="self"))
-            for each in chosen
-            if isinstance(each.system, PseudoBackend)
-        ]
-        first = max(trials, key=lambda trial: trial.score)
-        lower = self._try(_with_settings(first.system, threshold=LOWER_THRESHOLD))
-        found = max(first, lower, key=lambda trial: trial.score)
-        return found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
+        for each in sorted(supervised, key=lambda trial: -trial.score)[: self.effort]:
+            found = max(self._self_training_trials(each), key=lambda trial: trial.score)
+            best = found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
+        return best
 
-    def _try(self, system: AbstractBackend) -> BackendTrial:
-        """Train a candidate on each fold, and score its predictions of the held-out labels."""
+    def _self_training_trials(self, base: BackendTrial) -> Iterator[BackendTrial]:
+        """Yield trials of self-training of one backend."""
+        system = base.system
+        first = self._try(_with_settings(system, unlabelled="em"))
+        yield first
+        if self.effort > 2:
+            yield self._try(_with_settings(system, unlabelled="em", threshold=LOWER_THRESHOLD))
+        if self.effort > 2 or not first.is_better_than(base, MIN_STANDARD_ERRORS):
+            yield self._try(_with_settings(system, unlabelled="em", fraction=TARGET_FRACTION))
+        # With the pseudo-likelihood, `self` overstates the agreement of linked variables most.
+        if isinstance(system, EssBackend):
+            yield self._try(_with_settings(system, unlabelled="self", fraction=TARGET_FRACTION))
+
+    def _try(self, system: AbstractBackend, fits: Sequence[FitResult] = ()) -> BackendTrial:
+        """Train a candidate on each fold, and score its predictions of the held-out labels.
+
+        Args:
+            fits: Results of another candidate whose training is the same. If there are any, this candidate only predicts.
+        """
         predictions: list[FoldPrediction] = []
-        fits: list[FitResult] = []
+        found: list[FitResult] = []
         self.monitor.start_phase(f"trying {system.name} {describe_settings(system)}")
         started = time.process_time()
         try:
-            for fold in self.folds:
-                predicted, learned = self._predict(fold, system)
-                predictions.append(predicted)
-                fits.append(learned)
+            for number, fold in enumerate(self.folds):
+                if fits:
+                    learned = _with_inference(fits[number], system)
+                else:
+                    learned = self._learn(fold, system, found[0].settings if found else {})
+                predictions.append(self._predict(fold, system, learned, learned.vectors))
+                found.append(learned)
             labels = temper(predictions)
         except RelcrfError as error:
             trial = BackendTrial(system, reason=error.diagnostics[0].message)
         else:
             n = [len(predicted.truth) for predicted in predictions]
             accuracy = np.average([predicted.score().accuracy for predicted in predictions], weights=n)
-            trial = BackendTrial(system, tuple(fits), labels, float(accuracy), time.process_time() - started)
+            trial = BackendTrial(system, tuple(found), labels, float(accuracy), time.process_time() - started)
         self._trials.append(trial)
         return trial
 
-    def _predict(self, fold: Fold, system: AbstractBackend) -> tuple[FoldPrediction, FitResult]:
-        """Train a candidate without the labels of a fold, or with them if `in_sample`, and predict them."""
-        if not self.in_sample:
-            if isinstance(system, AbstractLikelihoodBackend):
-                system = replace(system, tolerance=max(TOLERANCE, system.tolerance))
-            return predict_fold(self.scored_problem, fold, system)
-        learned = system.fit(self.problem, Monitor())
-        query = self.problem.with_candidates(learned.chosen_candidates)
-        inferred = learned.configure(system).infer(query, learned.vectors)
-        return FoldPrediction.from_inferred(fold, inferred, self.problem.states, converged=learned.converged), learned
+    def _learn(self, fold: Fold, system: AbstractBackend, chosen: Mapping[str, Any]) -> FitResult:
+        """Train a candidate without the labels of a fold, or with them if `in_sample`.
+
+        Args:
+            chosen: Settings that the training on the first fold has chosen; the other folds use the same values.
+        """
+        system = _with_settings(system, **chosen)
+        if self.in_sample:
+            return system.fit(self.problem, Monitor())
+        if isinstance(system, AbstractLikelihoodBackend):
+            system = replace(system, tolerance=max(TOLERANCE, system.tolerance))
+        learned = system.fit(fold.learning_problem(self.scored_problem), Monitor())
+        return replace(learned, settings={**chosen, **learned.settings})
+
+    def _predict(
+        self, fold: Fold, system: AbstractBackend, learned: FitResult, vectors: dict[str, np.ndarray]
+    ) -> FoldPrediction:
+        """Predict the labels of a fold with the given vectors."""
+        query = self.problem if self.in_sample else fold.query_problem(self.scored_problem)
+        query = query.with_candidates(learned.chosen_candidates)
+        inferred = learned.configure(system).infer(query, vectors)
+        return FoldPrediction.from_inferred(fold, inferred, self.scored_problem.states, converged=learned.converged)
 
     def _better(
         self, first: BackendTrial, second: BackendTrial, standard_errors: float = MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE
     ) -> BackendTrial:
         """Return the second trial if it is better, and else the first, which is simpler.
 
-        The predictions of propagation cannot be explained by factors, so that they must be better by a standard error.
         Without labelled neighbours, inference on cycles can find another fixed point in other data than in these, so that
         a candidate must clearly be better than one that uses relations.
 
@@ -356,9 +431,7 @@ class _Search:
             standard_errors: Minimum gain in standard errors if the predicted graph has no labels.
         """
         fold = self.folds[0]
-        if isinstance(second.system, AbstractPropagationBackend):
-            limits = (MIN_STANDARD_ERRORS, 0.0)
-        elif first.system.name == "local" or (fold.has_evidence and not fold.whole_components):
+        if first.system.name == "local" or (fold.has_evidence and not fold.whole_components):
             limits = (0.0, 0.0)
         else:
             limits = (standard_errors, MIN_GAIN_WITHOUT_EVIDENCE)
@@ -375,38 +448,33 @@ class _Search:
             )
         if "weights" not in learned.vectors:
             return learned
-        scores: dict[int, float] = {}
-        index = unscaled = int(np.argmin(np.abs(SCALES - 1.0)))
-        index = int(np.argmin(np.abs(np.log(SCALES * best.labels.temperature))))
-        while True:
-            for k in {unscaled, index - 1, index, index + 1} - scores.keys():
-                is_valid = 0 <= k < len(SCALES) and SCALES[k] <= 1.0 / MIN_TEMPERATURE
-                scores[k] = self._score_scale(best, float(SCALES[k])) if is_valid else -np.inf
-            found = max(scores, key=lambda k: scores[k])
-            if found in (index, unscaled):
-                break
-            index = found
-        scale = float(SCALES[found])
+        # A scale of the weights changes marginals of connected variables by more than a temperature changes them.
+        scales = {best.labels.temperature**-exponent for exponent in (0.5, 1.0)}
+        scores = {1.0: best.labels.untempered_mean} | {scale: self._score_scale(best, scale) for scale in scales}
+        scale = max(scores, key=lambda each: scores[each])
         vectors = scale_weights(self.problem.with_candidates(learned.chosen_candidates), learned.vectors, scale)
         return replace(learned, vectors=vectors, summary={**learned.summary, "calibration": scale}, moments=None)
 
     def _score_scale(self, best: BackendTrial, scale: float) -> float:
-        """Return the log-likelihood of the held-out labels if all weights are multiplied by a scale."""
-        total = 0.0
+        """Return the mean log-likelihood of the held-out labels if all weights are multiplied by a scale."""
+        predictions = []
         for fold, learned in zip(self.folds, best.fits, strict=True):
             query = fold.query_problem(self.scored_problem).with_candidates(learned.chosen_candidates)
-            inferred = learned.configure(best.system).infer(query, scale_weights(query, learned.vectors, scale))
-            predicted = FoldPrediction.from_inferred(fold, inferred, self.scored_problem.states)
-            total += fold.n_test * predicted.score().log_likelihood
-        return float(np.nan_to_num(total, nan=-np.inf))
+            vectors = scale_weights(query, learned.vectors, scale)
+            predictions.append(self._predict(fold, best.system, learned, vectors))
+        return temper(predictions).untempered_mean
 
     @cached_property
     def _labelled(self) -> np.ndarray:
         return labelled_in_problem(self.problem)
 
     @cached_property
-    def _is_relational(self) -> bool:
-        return bool(self.problem.candidates) or any(len(group.scope) > 1 for group in self.problem.graph.groups)
+    def _has_relations(self) -> bool:
+        return any(len(group.scope) > 1 for group in self.problem.graph.groups)
+
+    @cached_property
+    def _is_pairwise(self) -> bool:
+        return all(len(group.scope) <= 2 for group in self.problem.graph.groups)
 
     @cached_property
     def _n_pair_cells(self) -> int:
@@ -414,16 +482,5 @@ class _Search:
 
     @cached_property
     def _n_linked_labels(self) -> int:
-        """The number of factors between at least two labelled variables."""
-        count = 0
-        for group in self.problem.graph.groups:
-            if len(group.scope) > 1:
-                for scope in iter_expanded_scopes(group):
-                    count += int((sum(self._labelled[variables].astype(int) for variables in scope) > 1).sum())
-        return count
-
-    @cached_property
-    def _has_agreement_template(self) -> bool:
-        graph = self.problem.graph
-        by_block = ([g for g in graph.groups if g.block == k] for k in range(len(graph.layout.blocks)))
-        return any(groups and agreement_patterns(graph, groups) is not None for groups in by_block)
+        """The number of pairs of labelled variables with a common factor; it counts both directions."""
+        return int(labelled_neighbours(self.problem.graph, self._labelled)[0][self._labelled].sum())

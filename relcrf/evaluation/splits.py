@@ -61,8 +61,8 @@ class Fold:
         validation: Mask of the hidden labels that are reserved for the choice of settings, shape (n_variables,); None
             if no labels are reserved.
         whole_components: Whether the test labels are all labels of some connected components.
-        has_evidence: Whether the training labels are evidence in prediction. Without evidence, all variables are
-            predicted together, as those of other data without labels.
+        evidence: Mask of the training labels that are evidence in prediction, shape (n_variables,); None for all. The
+            variables of the other training labels are predicted together with the test variables.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Fold:
     hidden: np.ndarray
     validation: np.ndarray | None = None
     whole_components: bool = False
-    has_evidence: bool = True
+    evidence: np.ndarray | None = None
 
     @classmethod
     def from_test(cls, name: str, test: np.ndarray, *, hidden: np.ndarray | None = None, whole: bool = False) -> Fold:
@@ -87,6 +87,11 @@ class Fold:
     def train_mask(self, labelled: np.ndarray) -> np.ndarray:
         """Return the mask of the training labels, shape (n_variables,)."""
         return np.asarray(labelled & ~self.test & ~self.excluded & ~self.hidden)
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether any training label is evidence in prediction."""
+        return self.evidence is None or bool(self.evidence.any())
 
     def part_sizes(self, labelled: np.ndarray) -> PartSizes:
         """Count the labels of each part; labels of excluded variables count as ignored."""
@@ -109,8 +114,8 @@ class Fold:
                 as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
-        evidence = labelled_in_problem(problem) & ~self.test
-        roles = np.where(evidence, Role.CLAMPED if self.has_evidence else Role.FREE, problem.roles).astype(np.int8)
+        evidence = labelled_in_problem(problem) & ~self.test & (True if self.evidence is None else self.evidence)
+        roles = np.where(evidence, Role.CLAMPED, problem.roles).astype(np.int8)
         query = replace(problem, roles=_mark_absent(roles, self.hidden), validation=None)
         if not self.whole_components:
             query = replace(query.with_unlabelled(), queries=~latent)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.graph.adjacency import iter_expanded_scopes
-from relcrf.graph.factor_graph import FactorGroup
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.reduction import Role
 
 NORMAL_QUANTILE = 1.959964
@@ -28,11 +28,13 @@ class Homophily:
         equal: Number of these factors whose two labels are equal.
         by_chance: Expected fraction of equal labels if the labels of the end points were independent: the sum of the
             squared frequencies of the states among the end points. 0 without pairs.
+        frequencies: Frequency of each state among the end points, shape (n_states,).
     """
 
     pairs: int
     equal: int
     by_chance: float
+    frequencies: tuple[float, ...] = ()
 
     @property
     def fraction(self) -> float:
@@ -75,6 +77,25 @@ def count_seen_factors(groups: Sequence[FactorGroup], roles: np.ndarray) -> int:
     return count
 
 
+def labelled_neighbours(graph: FactorGraph, labelled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of labelled neighbours and of all neighbours of each variable, shape (n_variables,) each.
+
+    A variable of several common factors counts as often; the other positions of a factor count as neighbours.
+
+    Args:
+        labelled: Mask of the labelled variables, shape (n_variables,).
+    """
+    n_labelled, n_neighbours = np.zeros((2, len(labelled)))
+    for group in graph.groups:
+        for scope in iter_expanded_scopes(group) if len(group.scope) > 1 else ():
+            total = sum(labelled[variables].astype(np.int64) for variables in scope)
+            for variables in scope:
+                others = total - labelled[variables]
+                n_labelled += np.bincount(variables, others, minlength=len(labelled))
+                n_neighbours += np.bincount(variables, minlength=len(labelled)) * (len(scope) - 1)
+    return n_labelled, n_neighbours
+
+
 def measure_homophily(groups: Sequence[FactorGroup], labels: np.ndarray, domain: np.ndarray) -> Homophily | None:
     """Return the agreement of the labels that the factors join; None unless all factors join two variables of a domain.
 
@@ -99,4 +120,4 @@ def measure_homophily(groups: Sequence[FactorGroup], labels: np.ndarray, domain:
     if not groups:
         return None
     frequencies = counts / max(2 * pairs, 1)
-    return Homophily(pairs, equal, float((frequencies**2).sum()))
+    return Homophily(pairs, equal, float((frequencies**2).sum()), tuple(frequencies.tolist()))

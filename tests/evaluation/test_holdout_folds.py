@@ -114,3 +114,44 @@ def test_folds_depend_on_the_seed_only():
 def test_too_few_labels_are_an_error():
     with pytest.raises(DataError, match="too few labels to hold some out: 2"):
         automatic_folds(problem(np.arange(30) < 2, chains(1, 30)), 500, 0)
+
+
+def test_evidence_is_thinned_if_missing_labels_have_fewer_labelled_neighbours():
+    """Records 0 to 39 have labels, and 80 % of the links of the others join them to one another."""
+    rng = np.random.default_rng(0)
+    known = np.arange(100) < 40
+    inner = rng.integers(0, 40, size=(600, 2))
+    outer = np.concatenate(
+        (rng.integers(40, 100, size=(800, 2)), np.column_stack((rng.integers(0, 40, 200), rng.integers(40, 100, 200))))
+    )
+    links = [(int(a), int(b)) for a, b in np.concatenate((inner, outer)) if a != b]
+    made = problem(known, links)
+    _, folds = automatic_folds(made, 500, 0)
+    assert_partition(made, folds)
+    # Of the neighbours of labels, 2 * 600 / (2 * 600 + 200) are labelled; of the others, 200 / (2 * 800 + 200).
+    expected = (200 / 1800) / (1200 / 1400)
+    for fold in folds:
+        assert fold.has_evidence and not fold.whole_components
+        query = fold.query_problem(made)
+        clamped = query.roles == Role.CLAMPED
+        assert not clamped[fold.test].any() and not clamped[~known].any()
+        assert 0 < clamped.sum() / known.sum() < 3 * expected
+
+
+def test_held_out_labels_belong_to_the_domains_with_missing_labels():
+    """Two attributes with different domains, of which one has all labels."""
+    text = """
+domain Kind = { a, b }
+domain Topic = { x, y, z }
+entity Paper { predict kind : Kind
+               predict topic : Topic }
+template kinds(p: Paper) over p.kind
+template topics(p: Paper) over p.topic
+template both(p: Paper) over p.kind, p.topic
+"""
+    topic = [None if k % 3 == 0 else "xyz"[k % 2] for k in range(60)]
+    paper = pd.DataFrame({"id": range(60), "kind": ["ab"[k % 2] for k in range(60)], "topic": topic})
+    made = training_problem(relcrf.parse(text).ground(relcrf.Dataset({"paper": paper})))
+    _, folds = automatic_folds(made, 500, 0)
+    held_out = np.logical_or.reduce([fold.test for fold in folds])
+    assert held_out.sum() == 40 and (made.graph.cardinality[held_out] == 3).all()

@@ -5,7 +5,7 @@ import pytest
 
 from relcrf.columns.offsets import offsets
 from relcrf.evaluation.predictions import FoldPrediction
-from relcrf.evaluation.tempering import MAX_TEMPERATURE, MIN_TEMPERATURE, temper
+from relcrf.evaluation.tempering import MAX_TEMPERATURE, MIN_TEMPERATURE, PSEUDO_LABELS, temper
 
 
 def prediction(rng, n, sharpness):
@@ -21,12 +21,14 @@ def prediction(rng, n, sharpness):
 
 
 def brute_force(predictions, temperature):
-    """Return the log-probability of each label at a temperature."""
-    out = []
+    """Return the log-probability of each label at a temperature, mixed with the mean log-probability of the states."""
+    out, n = [], sum(len(one.truth) for one in predictions)
     for one in predictions:
         for k, label in enumerate(one.truth):
             p = one.probabilities[one.state_start[k] : one.state_start[k + 1]] ** (1.0 / temperature)
-            out.append(np.log(p[label] / p.sum()))
+            out.append(
+                (n * np.log(p[label] / p.sum()) + PSEUDO_LABELS * np.log(p / p.sum()).mean()) / (n + PSEUDO_LABELS)
+            )
     return np.array(out)
 
 
@@ -40,6 +42,7 @@ def test_temperature_equals_brute_force(sharpness):
     assert found.temperature == pytest.approx(best, rel=0.01)
     assert found.temperature == pytest.approx(sharpness, rel=0.3)
     np.testing.assert_allclose(found.log_probabilities, brute_force(folds, found.temperature), atol=1e-9)
+    assert found.untempered_mean == pytest.approx(brute_force(folds, 1.0).mean())
     assert found.mean == pytest.approx(brute_force(folds, found.temperature).mean())
 
 

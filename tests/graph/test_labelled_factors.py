@@ -8,7 +8,7 @@ from graphs import random_graph
 
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import Ones
-from relcrf.graph.labelled_factors import Homophily, count_seen_factors, measure_homophily
+from relcrf.graph.labelled_factors import Homophily, count_seen_factors, labelled_neighbours, measure_homophily
 from relcrf.graph.reduction import Role
 
 
@@ -31,6 +31,19 @@ def test_counts_equal_those_of_a_loop(seed):
         assert count_seen_factors([group], roles) == expected
         assert count_seen_factors([group, group], roles) == 2 * expected
         assert count_seen_factors([group], np.zeros(8, dtype=np.int8)) == group.n_factors
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_labelled_neighbours_equal_those_of_a_loop(seed):
+    rng = np.random.default_rng(seed)
+    graph, labelled = random_graph(rng, n_variables=8), rng.random(8) < 0.5
+    expected = np.zeros((2, 8))
+    for group in graph.groups:
+        for scope in zip(*(variable.tolist() for variable in group.scope), strict=True):
+            for k, variable in enumerate(scope):
+                others = scope[:k] + scope[k + 1 :]
+                expected[:, variable] += sum(labelled[other] for other in others), len(others)
+    np.testing.assert_array_equal(labelled_neighbours(graph, labelled), expected)
 
 
 def test_repeated_scope_is_counted_like_its_expansion():

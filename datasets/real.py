@@ -86,9 +86,18 @@ def animals() -> dict[str, pd.DataFrame]:
 
 def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
     """Return the temperatures of the Intel laboratory for models/sensors.rcrf, binned to quintiles of each sensor."""
-    wide = read_table("intel_lab", "temperature_30min.csv").head(rows)
-    names = [c for c in wide.columns if c not in ("split", "t")]
-    levels = wide[names].apply(lambda c: pd.qcut(c.rank(method="first"), 5, labels=[1, 2, 3, 4, 5]).astype(int))
+    return _binned(read_table("intel_lab", "temperature_30min.csv").head(rows).drop(columns=["split", "t"]))
+
+
+def traffic(rows: int = 168, max_sensors: int = 207) -> dict[str, pd.DataFrame]:
+    """Return the speeds at traffic sensors, once per hour, for models/sensors.rcrf, binned to quintiles of each sensor."""
+    hourly = read_table("metr_la_week", "speed.csv.gz").iloc[::12].head(rows).reset_index(drop=True)
+    return _binned(hourly.drop(columns="t").iloc[:, :max_sensors])
+
+
+def _binned(wide: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the tables of models/sensors.rcrf for a table with one column per sensor."""
+    levels = wide.apply(lambda c: pd.qcut(c.rank(method="first"), 5, labels=[1, 2, 3, 4, 5]).astype(int))
     levels["m"] = [f"t{k}" for k in range(len(levels))]
     reading = levels.melt(id_vars="m", var_name="s", value_name="value")
     return {"moment": pd.DataFrame({"id": levels["m"]}), "reading": reading}
@@ -163,3 +172,89 @@ def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
     known = set(record["id"])
     same = same[same["a"].isin(known) & same["b"].isin(known) & (same["a"] < same["b"])]
     return {"record": record, "same": same}
+
+
+def webkb_people() -> dict[str, pd.DataFrame]:
+    """Return 711 people of four universities (column `university`), their roles, courses and projects."""
+    role = {name: read_table("webkb_mln", f"{name}.csv").assign(role=name) for name in ("faculty", "student")}
+    person = pd.concat(role.values()).rename(columns={"person": "id", "fold": "university"})
+    tables = {"person": person}
+    for name, file in (("teaches", "courseprof"), ("assists", "courseta"), ("member", "project")):
+        table = read_table("webkb_mln", f"{file}.csv").drop(columns="fold")
+        tables[name] = table[table["person"].isin(person["id"])]
+    return tables
+
+
+def advisers() -> dict[str, pd.DataFrame]:
+    """Return 216 students and 62 professors of UW-CSE, whose area is a fold; all other pairs are not advised."""
+    tables = {
+        name: read_table("uwcse", f"{name}.csv") for name in ("student", "professor", "publication", "ta", "taughtby")
+    }
+    student, professor = (
+        tables[name].rename(columns={"person": "id", "fold": "area"}) for name in ("student", "professor")
+    )
+    for people, column, file in ((student, "phase", "inphase"), (professor, "position", "hasposition")):
+        known = read_table("uwcse", f"{file}.csv").drop_duplicates("person").set_index("person")[column]
+        people[column] = people["id"].map(known).fillna("unknown")
+    wrote = tables["publication"][["person", "title"]].drop_duplicates()
+    taught, assisted = (tables[name][["person", "course"]].drop_duplicates() for name in ("taughtby", "ta"))
+    return {
+        "student": student,
+        "professor": professor,
+        "wrote": wrote[wrote["person"].isin(student["id"])],
+        "published": wrote[wrote["person"].isin(professor["id"])],
+        "assists": assisted[assisted["person"].isin(student["id"])],
+        "teaches": taught[taught["person"].isin(professor["id"])],
+        "advises": read_table("uwcse", "advisedby.csv")[["student", "professor"]],
+    }
+
+
+def film_people() -> dict[str, pd.DataFrame]:
+    """Return 268 actors and directors of IMDB, with folds in the column `part`, and the films of each."""
+    role = {name: read_table("imdb", f"{name}.csv").assign(role=name) for name in ("actor", "director")}
+    person = pd.concat(role.values()).rename(columns={"person": "id", "fold": "part"})
+    person["female"] = person["id"].isin(read_table("imdb", "female_gender.csv")["person"])
+    return {"person": person, "cast": read_table("imdb", "movie.csv")[["person", "movie"]]}
+
+
+def letters(words: int = 6877) -> dict[str, pd.DataFrame]:
+    """Return the letters of handwritten words as pixels, numbered from 0, with the published folds in the column `fold`."""
+    letter = read_table("letters", "letter.csv.gz")
+    letter = letter[letter["word"] < words]
+    pixels = read_table("letters", "pixel_wide.csv.gz").drop(columns="letter").iloc[: len(letter)]
+    follows = letter["id"][letter["word"].eq(letter["word"].shift(-1))]
+    letter = letter.assign(pixels=list(pixels.to_numpy(dtype=float)))
+    return {"letter": letter, "next": pd.DataFrame({"letter": follows, "following": follows + 1})}
+
+
+def scenes(rows: int = 2407, parts: int = 3) -> dict[str, pd.DataFrame]:
+    """Return photographs with 294 features, their labels `label0` to `label5`, and folds in the column `part`."""
+    image = read_table("scene", "image.csv").head(rows).set_index("id")
+    features = read_table("scene", "feature_wide.csv.gz").set_index("image").loc[image.index]
+    has = image.filter(like="label").melt(var_name="label", ignore_index=False).reset_index()
+    columns = {"id": image.index, "features": list(features.to_numpy()), "part": np.arange(len(image)) % parts}
+    return {
+        "image": pd.DataFrame(columns),
+        "shows": has[has["value"] == 1][["id", "label"]].rename(columns={"id": "image"}),
+    }
+
+
+def face_crops() -> dict[str, pd.DataFrame]:
+    """Return 200 crops of photographs, of which 100 are faces, as 625 pixels."""
+    image = read_table("lfw_subset", "image.csv")
+    pixels = read_table("lfw_subset", "pixel_wide.csv.gz").set_index("image").loc[image["id"]]
+    return {"image": image.assign(is_face=image["is_face"] == 1, pixels=list(pixels.to_numpy()))}
+
+
+def molecules() -> dict[str, pd.DataFrame]:
+    """Return 188 molecules with the numbers of their atoms by element, and of their bonds by type and elements."""
+    molecule = read_table("mutagenesis", "molecule.csv")
+    atom, bond = read_table("mutagenesis", "atom.csv"), read_table("mutagenesis", "bond.csv")
+    element = atom.set_index("atom")["element"]
+    ends = np.sort(np.column_stack([bond["src"].map(element), bond["dst"].map(element)]), axis=1)
+    kinds = pd.Series(ends[:, 0]) + "-" + ends[:, 1] + " " + bond["type"].astype(str)
+    elements = atom[["molecule", "element"]].rename(columns={"element": "part"})
+    parts = pd.concat([elements, bond[["molecule"]].assign(part=kinds)])
+    counts = parts.groupby(["molecule", "part"]).size().rename("count").reset_index()
+    molecule["mutagenic"] = molecule["mutagenic"] == 1
+    return {"molecule": molecule, "molecule_parts": counts}

@@ -10,7 +10,7 @@ import pytest
 from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"collective", "few_label_rivals", "network_task", "support"}
+SHARED = {"choosing_tasks", "collective", "few_label_rivals", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {
     "animals_nations",
@@ -27,6 +27,7 @@ ARGUMENTS = {"few_labels": ("--tasks", "cora_20")}
 """Further arguments of the smallest size."""
 
 KEYS = {
+    "choosing": "people",
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
     "collective_peers": "100 ratio_numpy_learn_infer ratio_pgmax_infer",

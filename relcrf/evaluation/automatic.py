@@ -59,6 +59,9 @@ MIN_STANDARD_ERRORS = 1.0
 MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE = 2.0, 0.002
 """Minimum gain over a candidate that uses relations, in standard errors and in nats, if the predicted graph has no labels."""
 
+HOPELESS_STANDARD_ERRORS = 3.0
+"""Loss to another candidate, in standard errors on the folds so far, from which the remaining folds are not tried."""
+
 ALL_EDGES_METHODS = ("trw", "bp")
 """Values of `inference` of `ess` on all edges that are compared with inference on its structure."""
 
@@ -136,13 +139,15 @@ class BackendTrial:
 
     Args:
         fits: The learned vectors of each fold.
-        labels: The log-probabilities of the held-out labels; None if the candidate rejects the problem.
+        predictions: The predictions of each fold.
+        labels: The log-probabilities of the held-out labels; None if not all of them were predicted.
         seconds: CPU seconds of learning and inference.
-        reason: Why the candidate rejects the problem.
+        reason: Why not all labels were predicted.
     """
 
     system: AbstractBackend
     fits: tuple[FitResult, ...] = ()
+    predictions: tuple[FoldPrediction, ...] = ()
     labels: TemperedLabels | None = None
     accuracy: float = float("nan")
     seconds: float = 0.0
@@ -159,6 +164,14 @@ class BackendTrial:
             return self.score > other.score
         gain = self.labels.log_probabilities - other.labels.log_probabilities
         return bool(gain.mean() > max(standard_errors * gain.std() / np.sqrt(len(gain)), min_gain))
+
+    def exceeds(self, predictions: Sequence[FoldPrediction]) -> bool:
+        """Return True if this trial is clearly better than predictions of the first folds by another candidate."""
+        known = self.predictions[: len(predictions)]
+        if not known:
+            return False
+        loss = temper(known).log_probabilities - temper(predictions).log_probabilities
+        return bool(loss.mean() > HOPELESS_STANDARD_ERRORS * loss.std() / np.sqrt(len(loss)))
 
     def row(self) -> dict[str, Any]:
         """Return the trial as a table row."""
@@ -283,7 +296,10 @@ class _Search:
         # Relations explain a part of the labels, so that the best penalty of features may differ from that of `local`.
         # It is determined with `pseudo`, whose training is quickest, unless inference on larger factors is slow.
         index = UNARY_STRENGTHS.index(local.system.unary_l2)  # type: ignore[attr-defined]
-        peer = self._climb(pseudo, index, self.effort - 1 if self._is_pairwise else 0)
+        if self._is_pairwise:
+            peer = self._climb(pseudo, index, self.effort - 1)
+        else:
+            peer = self._try(_with_settings(pseudo, unary_l2=UNARY_STRENGTHS[index]), rival=local)
         penalty: dict[str, Any] = {"unary_l2": peer.system.unary_l2}  # type: ignore[attr-defined]
         best = self._better(local, self._best_ess(penalty))
         best = self._better(best, peer)
@@ -291,7 +307,8 @@ class _Search:
             best = self._better(best, self._try(make_backend("propagate")))
             best = self._better(best, self._best_smooth(best, index))
         for name, settings in self._dense_candidates():
-            best = self._better(best, self._try(_with_settings(make_backend(name), **penalty, **settings)))
+            system = _with_settings(make_backend(name), **penalty, **settings)
+            best = self._better(best, self._try(system, rival=best))
         if self._n_linked_labels < FEW_LINKS:
             labels = np.where(self._labelled, self.problem.states, -1)
             for prior in agreement_settings(self.problem.graph, labels):
@@ -350,49 +367,58 @@ class _Search:
             for trial in by_backend.values()
             if isinstance(trial.system, AbstractLikelihoodBackend) and trial.labels
         ]
-        for each in sorted(supervised, key=lambda trial: -trial.score)[: self.effort]:
-            found = max(self._self_training_trials(each), key=lambda trial: trial.score)
-            best = found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
-        return best
+        bases = sorted(supervised, key=lambda trial: -trial.score)[: self.effort]
+        trials = [trial for base in bases for trial in self._self_training_trials(base)]
+        found = max(trials, key=lambda trial: trial.score, default=best)
+        return found if found.is_better_than(best, MIN_STANDARD_ERRORS) else best
 
     def _self_training_trials(self, base: BackendTrial) -> Iterator[BackendTrial]:
         """Yield trials of self-training of one backend."""
         system = base.system
-        first = self._try(_with_settings(system, unlabelled="em"))
+        first = self._try(_with_settings(system, unlabelled="em"), rival=base)
         yield first
         if self.effort > 2:
-            yield self._try(_with_settings(system, unlabelled="em", threshold=LOWER_THRESHOLD))
+            yield self._try(_with_settings(system, unlabelled="em", threshold=LOWER_THRESHOLD), rival=base)
         if self.effort > 2 or not first.is_better_than(base, MIN_STANDARD_ERRORS):
-            yield self._try(_with_settings(system, unlabelled="em", fraction=TARGET_FRACTION))
+            yield self._try(_with_settings(system, unlabelled="em", fraction=TARGET_FRACTION), rival=base)
         # With the pseudo-likelihood, `self` overstates the agreement of linked variables most.
         if isinstance(system, EssBackend):
-            yield self._try(_with_settings(system, unlabelled="self", fraction=TARGET_FRACTION))
+            yield self._try(_with_settings(system, unlabelled="self", fraction=TARGET_FRACTION), rival=base)
 
-    def _try(self, system: AbstractBackend, fits: Sequence[FitResult] = ()) -> BackendTrial:
+    def _try(
+        self, system: AbstractBackend, fits: Sequence[FitResult] = (), rival: BackendTrial | None = None
+    ) -> BackendTrial:
         """Train a candidate on each fold, and score its predictions of the held-out labels.
 
         Args:
             fits: Results of another candidate whose training is the same. If there are any, this candidate only predicts.
+            rival: A trial; if the candidate clearly loses to it on the first folds, the remaining folds are not tried.
         """
         predictions: list[FoldPrediction] = []
         found: list[FitResult] = []
         self.monitor.start_phase(f"trying {system.name} {describe_settings(system)}")
-        started = time.process_time()
+        started, reason = time.process_time(), ""
         try:
             for number, fold in enumerate(self.folds):
+                if rival is not None and predictions and rival.exceeds(predictions):
+                    reason = f"clearly worse than '{rival.system.name}' in {number} of {len(self.folds)} folds"
+                    break
                 if fits:
                     learned = _with_inference(fits[number], system)
                 else:
                     learned = self._learn(fold, system, found[0].settings if found else {})
                 predictions.append(self._predict(fold, system, learned, learned.vectors))
                 found.append(learned)
-            labels = temper(predictions)
         except RelcrfError as error:
-            trial = BackendTrial(system, reason=error.diagnostics[0].message)
+            reason = error.diagnostics[0].message
+        seconds = time.process_time() - started
+        if reason:
+            trial = BackendTrial(system, seconds=seconds, reason=reason)
         else:
             n = [len(predicted.truth) for predicted in predictions]
             accuracy = np.average([predicted.score().accuracy for predicted in predictions], weights=n)
-            trial = BackendTrial(system, tuple(found), labels, float(accuracy), time.process_time() - started)
+            labels = temper(predictions)
+            trial = BackendTrial(system, tuple(found), tuple(predictions), labels, float(accuracy), seconds)
         self._trials.append(trial)
         return trial
 

@@ -109,10 +109,13 @@ class BackendChoice:
     @property
     def rejections(self) -> list[str]:
         """One sentence without a full stop for each reason for which candidates were rejected."""
+        accepted = {row["backend"] for row in self._accepted}
         by_reason: dict[str, list[str]] = {}
         for row in self.trials:
             if "rejected" in row:
-                by_reason.setdefault(str(row["rejected"]), []).append(str(row["backend"]))
+                name = str(row["backend"])
+                name = f"{name} ({row['settings']})" if name in accepted and row["settings"] else name
+                by_reason.setdefault(str(row["rejected"]), []).append(name)
         return [f"rejected {listing(dict.fromkeys(names))}: {reason}" for reason, names in by_reason.items()]
 
     def as_dict(self) -> dict[str, Any]:

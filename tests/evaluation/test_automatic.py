@@ -14,7 +14,7 @@ from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import make_backend
 from relcrf.errors import UsageError
 from relcrf.evaluation import automatic
-from relcrf.evaluation.automatic import AutoBackend
+from relcrf.evaluation.automatic import AutoBackend, _Search
 from relcrf.evaluation.calibration import scale_weights
 from relcrf.evaluation.splits import make_folds
 from relcrf.execution.serial import SerialExecutor
@@ -268,3 +268,26 @@ def test_invalid_use(world):
         make_backend("auto", effort="fast")
     with pytest.raises(UsageError, match="no distribution before training"):
         AutoBackend().joint_likelihood(world.problem, {})
+
+
+def test_clearly_worse_candidates_are_not_tried_on_all_folds(monkeypatch):
+    """If `pseudo`, whose inference is slow on triangles, is clearly worse on the first fold, it has no score."""
+    problem = World(n=400, known=0.5, model=MODEL + TRIANGLES).problem
+    found, predict = [], _Search._predict
+
+    def mislead(self, fold, system, learned, vectors):
+        found.append(system.name)
+        prediction = predict(self, fold, system, learned, vectors)
+        if system.name != "pseudo":
+            return prediction
+        wrong = np.concatenate(
+            [np.roll(p, 1) for p in np.split(prediction.probabilities, prediction.state_start[1:-1])]
+        )
+        return replace(prediction, probabilities=wrong)
+
+    monkeypatch.setattr(_Search, "_predict", mislead)
+    learned = choose(problem)
+    assert found.count("pseudo") < found.count("propagate") == 5
+    (row,) = [trial for trial in learned.trials if trial["backend"] == "pseudo"]
+    assert row["rejected"] == f"clearly worse than 'local' in {found.count('pseudo')} of 5 folds"
+    assert learned.system.name not in ("local", "pseudo")

@@ -72,3 +72,5 @@ def test_rejections_are_grouped_by_reason():
     trials = (rejected("smooth", "no links"), rejected("propagate", "no links"), rejected("dense", "no memory"))
     choice = BackendChoice("local", "", trials, SUMMARY)
     assert choice.rejections == ["rejected smooth, propagate: no links", "rejected dense: no memory"]
+    trials = (trial("ess", -1.0), {**rejected("ess", "worse"), "settings": "unlabelled=em"})
+    assert BackendChoice("ess", "", trials, SUMMARY).rejections == ["rejected ess (unlabelled=em): worse"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,7 @@ from relcrf.data.names import domain_table, entity_table, vector_column_pattern
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
-from relcrf.model.types import Bool, DomainType, Vector
+from relcrf.model.types import Bool, DomainType, Integer, Real, Vector
 
 
 class ColumnCoder:
@@ -55,6 +56,8 @@ class ColumnCoder:
 
     def _record_source(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.location)
+        if table.note and table.note not in self.bound.notes:
+            self.bound.notes.append(table.note)
 
     def _attribute_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         """Return SQL of an attribute's coded column; None if the column is invalid, or missing and not predicted."""
@@ -86,6 +89,8 @@ class ColumnCoder:
             hint = (
                 f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty if the value is missing"
             )
+            if isinstance(attribute.type, Real | Integer) and re.fullmatch(r"[+-]?[\d.]*,\d+", bad.value.strip()):
+                hint += f"""; for decimal commas, write decimal = "," below [tables.{table.name}.csv] in dataset.toml"""
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
         return f"CASE WHEN {conversion.present} THEN {code} END"

@@ -21,6 +21,8 @@ from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEnt
 from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
 from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.csv import CsvReader
+from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.postgres import SCHEMES, mask_url, read_query, read_server, url_problem
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
@@ -45,6 +47,7 @@ class RawTable(NamedColumns):
         is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
             and false if False.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
+        note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
     """
 
     name: str
@@ -54,6 +57,7 @@ class RawTable(NamedColumns):
     types: tuple[str, ...]
     is_open: bool = False
     numbered_scan: str | None = None
+    note: str = ""
 
     def column_type(self, column: str) -> str:
         """Return DuckDB's type of a column."""
@@ -137,8 +141,12 @@ class Dataset:
         """Return a pair (reader, suffix) for each reader that handles a suffix of the file's name."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
-    def _read_file(self, path: Path) -> list[SourceTable] | None:
-        """Return the tables of a file; None if no reader handles its suffix."""
+    def _read_file(self, path: Path, csv: CsvFormat | None = None) -> list[SourceTable] | None:
+        """Return the tables of a file; None if no reader handles its suffix.
+
+        Args:
+            csv: What the manifest states about the format of a CSV file.
+        """
         readers = self._matching_readers(path)
         if not readers:
             return None
@@ -148,6 +156,8 @@ class Dataset:
             self._file_stamps[path.absolute()] = _file_stamp(path)
             for reader, suffix in readers:
                 if reader.accepts(path):
+                    if csv is not None and isinstance(reader, CsvReader):
+                        reader = replace(reader, format=csv)
                     return list(reader.tables(path, path.name[: -len(suffix)], self.store))
         except duckdb.Error as error:
             raise unreadable_error(str(path), notes=(first_line(error),)) from None
@@ -251,8 +261,8 @@ class Dataset:
                 matches = read_server(url, self.store, schema=schema, table=table)
             case SqliteEntry(path, table):
                 matches = read_database(path, self.store, table)
-            case FileEntry(path, table_name):
-                tables = self._read_file(path)
+            case FileEntry(path, table_name, csv):
+                tables = self._read_file(path, csv)
                 if tables is None:
                     hint = "write the name of a table file, such as 'page.csv'"
                     raise DataError(
@@ -295,6 +305,7 @@ class Dataset:
             types,
             is_open,
             source_table.numbered_scan,
+            source_table.note,
         )
         self.tables[fold_name(source_table.name)] = (
             _rename_columns(table, entry) if entry is not None and entry.columns else table

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, CsvFormat, is_text_encoding
 from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
 from relcrf.data.toml_locations import TomlLocations
 from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span, listing, suggestion
@@ -35,7 +36,9 @@ _TABLE_KEYS = {
     "schema": str,
     "columns": dict,
     "open": bool,
+    "csv": dict,
 }
+_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "missing": list}
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
 _TYPE_NAMES = {
     str: "a string",
@@ -49,10 +52,15 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the manifest's folder, and the name of one of its tables; None if the file has only one table."""
+    """A file in the manifest's folder, and the name of one of its tables; None if the file has only one table.
+
+    Args:
+        csv: The stated properties of a CSV file; None if the manifest states none.
+    """
 
     path: Path
     table: str | None
+    csv: CsvFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -228,8 +236,8 @@ class _ManifestReader:
             self._add_problem(f"the table '{name}' {problem}", f"set one of {listing(_SOURCES)}", *path)
             return None
         (kind,) = sources
-        allowed = {"file": ("table",), "sql": (), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}[kind]
-        for key in ("table", "schema"):
+        allowed = {"file": ("table", "csv"), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}.get(kind, ())
+        for key in ("table", "schema", "csv"):
             if key in entry and key not in allowed:
                 self._add_problem(f"'{key}' cannot be combined with '{kind}'", "remove it", *path, key)
                 return None
@@ -245,7 +253,37 @@ class _ManifestReader:
         file = self._resolve_file(entry[kind], *path, kind)
         if file is None:
             return None
-        return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
+        if kind == "sqlite":
+            return SqliteEntry(file, entry.get("table", name))
+        if "csv" not in entry:
+            return FileEntry(file, entry.get("table"))
+        csv = self._read_csv_format(file, entry["csv"], *path, "csv")
+        return None if csv is None else FileEntry(file, entry.get("table"), csv)
+
+    def _read_csv_format(self, file: Path, entry: Mapping[str, Any], *path: str) -> CsvFormat | None:
+        """Return the stated format of a CSV file. If the statement is invalid, report this and return None."""
+        if not self._check_keys(entry, _CSV_KEYS, path):
+            return None
+        if not re.search(r"\.[ct]sv(\.gz|\.zst)?$", file.name.lower()):
+            hint = "remove it; the other formats of files need no description"
+            self._add_problem(f"'{file.name}' is not a CSV file", hint, *path)
+            return None
+        delimiter, encoding, decimal = (entry.get(key) for key in ("delimiter", "encoding", "decimal"))
+        missing = entry.get("missing", [])
+        if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n\0'):
+            hint = 'write one ASCII character that is not a quote, such as delimiter = ";"'
+            self._add_problem(f"{delimiter!r} is not a delimiter", hint, *path, "delimiter")
+        elif encoding is not None and not is_text_encoding(encoding):
+            hint = 'write the name of an encoding in Python, such as encoding = "cp1252"'
+            self._add_problem(f"'{encoding}' is not a text encoding", hint, *path, "encoding")
+        elif decimal is not None and decimal not in DECIMAL_SEPARATORS:
+            self._add_problem(f"{decimal!r} is not a decimal separator", 'write "." or ","', *path, "decimal")
+        elif not all(isinstance(text, str) for text in missing):
+            message = f"'missing' must be a list of strings, not {_format_value(missing)}"
+            self._add_problem(message, 'write missing = ["NA", "-"]', *path, "missing")
+        else:
+            return CsvFormat(delimiter, encoding, decimal, tuple(missing))
+        return None
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
         """Return the path of a file. If it is missing or outside the manifest's folder, report this and return None."""

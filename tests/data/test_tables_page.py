@@ -25,8 +25,8 @@ template spam(p: Page) over Spam(p)
 """
 
 
-def example(language):
-    (text,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def example(language, start=""):
+    (text,) = re.findall(rf"^```{language}\n({re.escape(start)}.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return text
 
 
@@ -37,7 +37,7 @@ def web(tmp_path):
     write_tables(folder, pages=[{"id": key, "label": ("course", "faculty")[k % 2]} for k, key in enumerate(keys)])
     write_tables(folder, spam=[{"page": keys[0]}])
     write_tables(folder / "links", all=[{"source": a, "target": b} for a in keys[:4] for b in keys[6:8]])
-    (folder / "dataset.toml").write_text(example("toml"))
+    (folder / "dataset.toml").write_text(example("toml", "[tables.page]"))
     (tmp_path / "web.rcrf").write_text(MODEL)
     return folder
 
@@ -48,6 +48,14 @@ def test_manifest_of_page_grounds(web):
     grounding = relcrf.parse(MODEL).ground(data)
     spam = [int(s) for v, s in enumerate(grounding.states) if grounding.variable_name(v).startswith("Spam")]
     assert spam == [1] + [-1] * 11
+
+
+def test_csv_format_of_page_reads_a_spreadsheet(tmp_path):
+    (tmp_path / "shop.csv").write_text("id;city;sales\n1;Zürich;1.234,5\n2;-;n/a\n", encoding="cp1252")
+    (tmp_path / "dataset.toml").write_text(example("toml", "[tables.shop]"))
+    data = relcrf.Dataset(tmp_path)
+    rows = data.connection.execute(f"FROM {data.find_table('shop').scan}").fetchall()
+    assert rows == [("1", "Zürich", "1234.5"), ("2", None, None)]
 
 
 def test_commands_of_page_run(web, tmp_path, capsys, monkeypatch):

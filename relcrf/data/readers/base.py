@@ -20,12 +20,14 @@ class SourceTable:
         location: The file or server, and the table if there are several, as shown in messages.
         scan: A DuckDB table expression for a FROM clause.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
+        note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
     """
 
     name: str
     location: str
     scan: str
     numbered_scan: str | None = None
+    note: str = ""
 
 
 class AbstractReader(ABC):

@@ -11,4 +11,4 @@ class TsvReader(CsvReader):
     """A CSV reader with a tab as the delimiter."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".tsv.gz", ".tsv.zst")
-    delimiter: ClassVar[str] = "\t"
+    default_delimiter: ClassVar[str | None] = "\t"

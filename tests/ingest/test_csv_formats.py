@@ -1,0 +1,167 @@
+"""CSV files as spreadsheets and databases export them: right values, or one diagnostic that says what to state."""
+
+import gzip
+
+import pytest
+
+from relcrf.api import parse
+from relcrf.data.binding import bind
+from relcrf.data.dataset import Dataset
+from relcrf.errors import DataError
+
+MODEL = """
+domain Kind = { red, blue }
+entity Shop { city: string  sales: real  predict kind: Kind }
+template bias(s: Shop) over s.kind
+"""
+
+EXPECTED = [("1", "Zürich", 1234.5, "red"), ("2", "Bern", -0.25, "blue"), ("3", None, None, None)]
+
+GERMAN = 'id;city;sales;kind\n1;Zürich;"1.234,5";red\n2;Bern;-0,25;blue\n3;;;\n'
+PLAIN = "id,city,sales,kind\n1,Zürich,1234.5,red\n2,Bern,-0.25,blue\n3,,,\n"
+QUOTED_COMMA = 'id,city,sales,kind\n1,Zürich,"1.234,5",red\n2,Bern,"-0,25",blue\n3,,,\n'
+
+DETECTED = {
+    "plain": PLAIN.encode(),
+    "byte order mark": PLAIN.encode("utf-8-sig"),
+    "line ends of Windows": PLAIN.replace("\n", "\r\n").encode(),
+    "tabs": PLAIN.replace(",", "\t").encode(),
+    "bars": PLAIN.replace(",", "|").encode(),
+    "semicolons, points": PLAIN.replace(",", ";").encode(),
+    "semicolons, decimal commas": GERMAN.encode(),
+    "spreadsheet with byte order mark": GERMAN.replace("\n", "\r\n").encode("utf-8-sig"),
+    "Windows-1252": GERMAN.encode("cp1252"),
+    "Windows-1252 with commas": PLAIN.encode("cp1252"),
+    "UTF-16": GERMAN.encode("utf-16"),
+    "a delimiter within quotes": PLAIN.replace("Zürich", '"Zürich"').replace("city", '"city"').encode(),
+}
+"""Files that are read without a statement in the manifest."""
+
+STATED = {
+    "missing texts": (PLAIN.replace("3,,,", "3,NA,-,n/a"), 'missing = ["NA", "-", "n/a"]', "utf-8"),
+    "decimal commas in quotes": (QUOTED_COMMA, 'decimal = ","', "utf-8"),
+    "another delimiter": (PLAIN.replace(",", "^"), 'delimiter = "^"', "utf-8"),
+    "another encoding": (PLAIN, 'encoding = "mac-roman"', "mac-roman"),
+    "everything": (
+        GERMAN.replace("3;;;", "3;?;?;?"),
+        'delimiter = ";"\ndecimal = ","\nencoding = "utf-16-le"\nmissing = ["?"]',
+        "utf-16-le",
+    ),
+}
+"""Files that need a statement, as (text, TOML of [tables.shop.csv], encoding)."""
+
+
+def read_rows(source):
+    bound = bind(parse(MODEL).spec, Dataset(source))
+    rows = bound.connection.execute(
+        'SELECT e.key::VARCHAR, "x.city", "x.sales", d.value FROM "ent.Shop" AS e '
+        'LEFT JOIN "dom.Kind" AS d ON d.code = e."x.kind" ORDER BY e.key'
+    ).fetchall()
+    return rows, bound.notes
+
+
+def write_manifest(folder, csv, file="shop.csv"):
+    (folder / "dataset.toml").write_text(f'[tables.shop]\nfile = "{file}"\n[tables.shop.csv]\n{csv}\n')
+
+
+@pytest.mark.parametrize("content", DETECTED.values(), ids=DETECTED)
+def test_format_is_detected(content, tmp_path):
+    (tmp_path / "shop.csv").write_bytes(content)
+    rows, notes = read_rows(tmp_path)
+    assert rows == EXPECTED
+    assert bool(notes) == (not content.removeprefix(b"\xef\xbb\xbf").startswith(b"id,") or b"\xfc" in content), notes
+
+
+def test_format_of_compressed_files_is_detected(tmp_path):
+    (tmp_path / "shop.csv.gz").write_bytes(gzip.compress(GERMAN.encode("cp1252")))
+    assert read_rows(tmp_path)[0] == EXPECTED
+
+
+def test_note_names_what_was_detected(tmp_path):
+    (tmp_path / "shop.csv").write_bytes(GERMAN.encode("cp1252"))
+    (note,) = read_rows(tmp_path)[1]
+    assert note.endswith("shop.csv: read with the delimiter ';', the encoding cp1252, decimal commas in sales")
+
+
+@pytest.mark.parametrize(("text", "csv", "encoding"), STATED.values(), ids=STATED)
+def test_stated_format_is_used(text, csv, encoding, tmp_path):
+    (tmp_path / "shop.csv").write_bytes(text.encode(encoding))
+    write_manifest(tmp_path, csv)
+    assert read_rows(tmp_path) == (EXPECTED, [])
+
+
+def test_comma_between_thousands_is_not_read_as_a_decimal_comma(tmp_path):
+    """Without further evidence, `1,234` is either number, so the cell is reported instead of read."""
+    (tmp_path / "shop.csv").write_text("id;city;sales;kind\n1;Bern;1,234;red\n2;Bern;7;blue\n")
+    with pytest.raises(DataError) as caught:
+        read_rows(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.location.row, problem.location.column) == ("E215", 1, "sales")
+    assert 'decimal = ","' in problem.hint
+    write_manifest(tmp_path, 'decimal = ","')
+    assert [row[2] for row in read_rows(tmp_path)[0]] == [1.234, 7]
+
+
+def test_ragged_row_is_an_error_although_a_header_has_semicolons(tmp_path):
+    (tmp_path / "shop.csv").write_text("id;city;sales;kind\n1;Bern;2;red;blue\n2;Bern;7;blue\n")
+    with pytest.raises(DataError) as caught:
+        read_rows(tmp_path)
+    assert caught.value.diagnostics[0].code == "E204"
+
+
+@pytest.mark.parametrize(
+    "content", [PLAIN.encode() + b"4,\xff,,\n", b"id,city\n\x81\x8d,1\n", b"id,city\n\0\xfc,1\n"], ids=repr
+)
+def test_damaged_text_is_not_decoded_in_another_encoding(content, tmp_path):
+    (tmp_path / "shop.csv").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E204" and "encoding" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("csv", "code", "message"),
+    [
+        ('delimiter = ";;"', "E232", "';;' is not a delimiter"),
+        ('delimiter = "\\""', "E232", "'\"' is not a delimiter"),
+        ('encoding = "klingon"', "E232", "'klingon' is not a text encoding"),
+        ('encoding = "rot13"', "E232", "'rot13' is not a text encoding"),
+        ('decimal = "x"', "E232", "'x' is not a decimal separator"),
+        ("missing = [1]", "E232", "'missing' must be a list of strings"),
+        ('separator = ";"', "E231", "tables.shop.csv has no key 'separator'"),
+    ],
+)
+def test_invalid_statement_is_reported(csv, code, message, tmp_path):
+    (tmp_path / "shop.csv").write_text(PLAIN)
+    write_manifest(tmp_path, csv)
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert problem.code == code and message in problem.message
+
+
+def test_statement_about_another_format_is_reported(tmp_path):
+    (tmp_path / "shop.jsonl").write_text('{"id": 1}\n')
+    write_manifest(tmp_path, 'delimiter = ";"', "shop.jsonl")
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    assert caught.value.diagnostics[0].message == "'shop.jsonl' is not a CSV file"
+
+
+def test_file_that_is_not_in_the_stated_encoding_is_reported(tmp_path):
+    (tmp_path / "shop.csv").write_bytes(PLAIN.encode("cp1252"))
+    write_manifest(tmp_path, 'encoding = "ascii"')
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    assert caught.value.diagnostics[0].code == "E204"
+
+
+@pytest.mark.parametrize("csv", ["", 'encoding = "utf-8"', 'encoding = "cp1252"\ndelimiter = ";"'])
+def test_damaged_compressed_file_is_reported(csv, tmp_path):
+    content = gzip.compress(GERMAN.encode() * 50)
+    (tmp_path / "shop.csv.gz").write_bytes(content[: len(content) // 2])
+    write_manifest(tmp_path, csv, "shop.csv.gz")
+    with pytest.raises(DataError) as caught:
+        read_rows(tmp_path)
+    assert {problem.code for problem in caught.value.diagnostics} == {"E204"}

@@ -67,7 +67,9 @@ class _Declarations:
             is_target = self.target.entity is entity and attribute in self.target.attributes
             role = "predict " if is_target else ""
             comment = "predicted where the value is missing" if is_target else _attribute_comment(attribute)
-            lines.append(f"    {role}{attribute.name} : {self._declare_type(attribute)}  # {comment}")
+            lines.append(
+                f"    {role}{attribute.name} : {self._declare_type(attribute, is_target=is_target)}  # {comment}"
+            )
         lines += [
             f"    {bag.name} : bag of {bag.domain}  # several values, {bag.distinct:,} distinct ones"
             for bag in entity.bags
@@ -75,12 +77,18 @@ class _Declarations:
         body = " {\n" + "\n".join(lines) + "\n}" if lines else ""
         return f"# {_single_line(entity.reason)}.\nentity {entity.name}{key}{body}"
 
-    def _declare_type(self, attribute: ProposedAttribute) -> str:
+    def _declare_type(self, attribute: ProposedAttribute, *, is_target: bool = False) -> str:
+        """Return the type of an attribute, and declare its domain.
+
+        Only a target has a closed domain: evidence may have other values in the data of a later prediction.
+        """
         if attribute.type in ("enumeration", "open"):
             name = self.names.reserve(camel_case(attribute.name), camel_case(f"{attribute.name}_value"))
-            values = f"{{ {', '.join(map(_render_value, attribute.values))} }}"
-            is_open = attribute.type == "open"
-            self.domains[name] = f"domain {name} = {'open  # values are read from the data' if is_open else values}"
+            if is_target and attribute.values:
+                values = f"{{ {', '.join(map(_render_value, attribute.values))} }}"
+            else:
+                values = "open  # values are read from the data"
+            self.domains[name] = f"domain {name} = {values}"
             return name
         if attribute.type == "bag":
             name = self.names.reserve(

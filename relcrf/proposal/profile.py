@@ -13,7 +13,7 @@ from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.store import report_read_errors
 
 MAX_ENUMERATION = 30
-"""Maximum number of values of an enumeration; columns with more values get an open domain."""
+"""Maximum number of values of an enumeration; a target with more values gets an open domain."""
 
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 

@@ -184,6 +184,22 @@ def test_names_and_values_are_not_parsed_as_model_text(tmp_path, out):
     assert {"per", "t", "emile_2"} <= attributes and "y" not in attributes
 
 
+def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
+    """Only the target has a closed domain; weights of values that training did not see are zero, and are counted."""
+    customers = [{"id": k, "country": ("DE", "FR", "IT")[k % 3], "churn": ("no", "yes")[k % 3 == 0]} for k in range(60)]
+    write_tables(tmp_path / "d", customer=customers)
+    propose(tmp_path / "d", out, "customer.churn")
+    assert "domain Country = open" in out.read_text() and "domain Churn = { no, yes }" in out.read_text()
+    learned = relcrf.load(out).fit(relcrf.Dataset(tmp_path / "d"), backend="local")
+    write_tables(
+        tmp_path / "new", customer=[{"id": 1, "country": "DE", "churn": ""}, {"id": 2, "country": "XX", "churn": ""}]
+    )
+    prediction = learned.predict(relcrf.Dataset(tmp_path / "new"))
+    assert prediction.unseen_keys == {"country": 1}
+    (known, unseen) = prediction.table("Customer.churn").rows(2)
+    assert known[1] == "yes" and unseen[1] == "no"
+
+
 def test_database_gets_no_manifest(tmp_path, out):
     path = tmp_path / "d.sqlite"
     with sqlite3.connect(path) as connection:

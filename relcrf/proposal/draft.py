@@ -14,6 +14,7 @@ from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
+from relcrf.proposal.near_misses import NearMiss, find_near_misses
 from relcrf.proposal.profile import profile_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
@@ -33,11 +34,13 @@ class TableAnalysis:
 
     Args:
         alternatives: Names of other possible targets.
+        near_misses: Columns that a few invalid rows prevent from being keys or references.
     """
 
     schema: ProposedSchema
     target: PredictionTarget
     alternatives: tuple[str, ...]
+    near_misses: tuple[NearMiss, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,11 @@ def analyse_tables(
     progress("tables")
     tables = profile_tables(dataset)
     progress("references")
-    schema = infer_schema(tables, find_candidates(tables), manifest)
+    candidates = find_candidates(tables)
+    near_misses = find_near_misses(tables, candidates)
+    schema = infer_schema(tables, candidates, manifest)
     target, alternatives = choose_target(schema, predicted)
-    return TableAnalysis(schema, target, tuple(alternatives))
+    return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses))
 
 
 def draft_model(
@@ -129,9 +134,10 @@ def draft_model(
         model = api.parse(render(), name)
         plans = model.plan(dataset)
         grounding = model.ground(dataset, progress=progress)
-    _, notes = model.check(dataset)
+    _, data_notes = model.check(dataset)
+    notes = (*map(str, analysis.near_misses), *data_notes)
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
-    return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, tuple(notes))
+    return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, notes)
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:

@@ -54,7 +54,7 @@ def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
     for table in tables:
         if id(table) in candidate_tables or find_references(table, candidates):
             continue
-        key = next((c.name for c in table.columns.values() if _may_be_key(c) and c.is_unique), None)
+        key = next((c.name for c in table.columns.values() if may_be_key(c) and c.is_unique), None)
         if key is not None and (key == next(iter(table.columns)) or stem_name(key) == "id"):
             candidates.append(EntityCandidate(table.name, table, key))
         elif len(table.columns) + len(table.numbered_columns) > 1:
@@ -65,18 +65,22 @@ def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
     return candidates
 
 
-def _may_be_key(column: ColumnProfile) -> bool:
+def may_be_key(column: ColumnProfile) -> bool:
+    """Return True if the values of a column can identify or refer to entities."""
     return column.kind in ("whole", "text") and column.name.lower() not in SPLIT_COLUMNS
 
 
 def _find_key(table: TableProfile) -> str | None:
-    """Return the first column with distinct values and a typical name of a key; None if there is none."""
-    unique = [c for c in table.columns.values() if c.is_unique and _may_be_key(c)]
-    for expected_stem in ("id", stem_name(table.name), "key"):
-        for column in unique:
-            if column.name.lower() == expected_stem or stem_name(column.name) == expected_stem:
-                return column.name
-    return None
+    """Return the column with distinct values whose name is most typical of a key; None if there is none."""
+    unique = [c.name for c in table.columns.values() if c.is_unique and may_be_key(c)]
+    ranked = [(rank, name) for name in unique if (rank := rank_as_key(name, table.name)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def rank_as_key(column: str, table: str) -> int | None:
+    """Return how typical the name of a column is of a key, from 0 (most typical) to 2; None if it is not typical."""
+    expected_stems = ("id", stem_name(table), "key")
+    return next((k for k, stem in enumerate(expected_stems) if stem in (column.lower(), stem_name(column))), None)
 
 
 def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
@@ -89,7 +93,7 @@ def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate
     """Add each column whose values are all keys of a candidate to the references of that candidate."""
     for table in tables:
         for column in table.columns.values():
-            if not _may_be_key(column) or column.distinct < 2:
+            if not may_be_key(column) or column.distinct < 2:
                 continue
             if any(candidate.table is table and candidate.key == column.name for candidate in candidates):
                 continue
@@ -98,14 +102,14 @@ def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate
                 for k, candidate in enumerate(candidates)
                 if (target := candidate.table) is not None
                 and (key := candidate.key) is not None
-                and (rank := _name_affinity(column, candidate, table)) > 0
+                and (rank := name_affinity(column, candidate, table)) > 0
                 and _is_included(table, column, target, key)
             ]
             if matches:
                 candidates[-max(matches)[2]].references.append((table, column.name))
 
 
-def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: TableProfile) -> int:
+def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: TableProfile) -> int:
     """Return a score from 0 to 3: how strongly the name of a column suggests a reference to a candidate."""
     stems = {stem_name(candidate.name), stem_name(candidate.key or "")} - {"", "id"}
     if stem_name(column.name) in stems:
@@ -142,7 +146,7 @@ def _add_candidates_without_table(tables: list[TableProfile], candidates: list[E
         for column in table.columns.values()
         if column.kind == "text"
         and column.distinct > 2
-        and _may_be_key(column)
+        and may_be_key(column)
         and (id(table), column.name) not in taken
     ]
     groups: list[list[tuple[TableProfile, ColumnProfile]]] = []

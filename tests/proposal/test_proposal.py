@@ -184,6 +184,34 @@ def test_names_and_values_are_not_parsed_as_model_text(tmp_path, out):
     assert {"per", "t", "emile_2"} <= attributes and "y" not in attributes
 
 
+def shops_and_sales(*, extra_shop=None, first_sale="s0"):
+    shops = [{"Shop ID": f"s{k}", "kind": "ab"[k % 2]} for k in range(100)] + ([extra_shop] if extra_shop else [])
+    sales = [{"sale": k, "shop": f"s{k % 100}", "good": "yn"[k % 2]} for k in range(200)]
+    sales[0]["shop"] = first_sale
+    return {"shop": shops, "sale": sales}
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (
+            {"extra_shop": {"Shop ID": "s3", "kind": "a"}},
+            "shop.Shop ID would be the key of shop, but 's3' stands in rows 4 and 101",
+        ),
+        (
+            {"extra_shop": {"Shop ID": "", "kind": "a"}},
+            "shop.Shop ID would be the key of shop, but it is empty in row 101",
+        ),
+        ({"first_sale": "s777"}, "sale.shop would refer to shop.Shop ID, which has no 's777' (row 1)"),
+    ],
+)
+def test_rows_that_prevent_a_key_or_a_reference_are_named(changes, note, tmp_path, out):
+    clean = propose(write_tables(tmp_path / "clean", **shops_and_sales()), tmp_path / "clean.rcrf")
+    assert not clean.draft.notes and clean.draft.analysis.schema.relations
+    messy = propose(write_tables(tmp_path / "messy", **shops_and_sales(**changes)), out)
+    assert [n.removesuffix("; correct these rows, and run relcrf new again") for n in messy.draft.notes] == [note]
+
+
 def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
     """Only the target has a closed domain; weights of values that training did not see are zero, and are counted."""
     customers = [{"id": k, "country": ("DE", "FR", "IT")[k % 3], "churn": ("no", "yes")[k % 3 == 0]} for k in range(60)]

@@ -70,7 +70,8 @@ class Dataset:
     Args:
         source: A folder of table files; a manifest `dataset.toml` or its folder; one file with tables, such as a SQLite
             database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
-            Arrow), mappings of columns (NumPy arrays, lists), paths of table files or NetworkX graphs.
+            Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
+            graphs.
         memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
 
     Raises:

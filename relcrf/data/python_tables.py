@@ -23,11 +23,17 @@ class _ArrowStream:
 
 
 def add_frame(name: str, frame: Any, store: Store) -> str:
-    """Return a DuckDB table expression for a pandas or Polars data frame or an Arrow table.
+    """Return a DuckDB table expression for a pandas or Polars data frame, an Arrow table or a structured NumPy array.
 
     Raises:
-        DataError: `frame` is not a data frame (E203).
+        DataError: `frame` is not such a table, or a column has an unsupported type (E203).
     """
+    if isinstance(frame, np.ndarray):
+        if frame.dtype.names is None:
+            message = f"table '{name}' is an array of shape {frame.shape}, which has no column names"
+            hint = "pass a mapping from column names to arrays, such as {'id': a[:, 0], 'label': a[:, 1]}"
+            raise DataError(Diagnostic("E203", message, hint=hint))
+        return add_columns(name, {column: frame[column] for column in frame.dtype.names}, store)
     package = type(frame).__module__.partition(".")[0]
     try:
         if package == "polars":
@@ -35,10 +41,25 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
         if hasattr(frame, "read_next_batch"):
             return store.copy_frame(frame)  # a stream, which can be read only once
         return store.add_frame(frame)
-    except (duckdb.Error, TypeError) as error:
-        message = f"table '{name}' has type {type(frame).__name__} and is not a data frame"
-        hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
-        raise DataError(Diagnostic("E203", message, hint=hint, notes=(first_line(error),))) from None
+    except (duckdb.Error, TypeError, RuntimeError) as error:  # RuntimeError: an object of another type, or Ctrl-C
+        if isinstance(error, duckdb.InterruptException) or "Query interrupted" in str(error):
+            raise
+        raise _unreadable_frame(name, frame, store, first_line(error)) from None
+
+
+def _unreadable_frame(name: str, frame: Any, store: Store, reason: str) -> DataError:
+    """Return the error for a value that DuckDB cannot read; for a pandas data frame, it names the column."""
+    if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "dtypes"):
+        for column in frame.columns:
+            try:
+                store.add_frame(frame[[column]])
+            except duckdb.Error:
+                message = f"column '{column}' of table '{name}' has the unsupported type {frame[column].dtype}"
+                hint = "convert it to numbers, strings, booleans, dates, or lists of them"
+                return DataError(Diagnostic("E203", message, DataLocation(f"table '{name}'"), hint))
+    message = f"table '{name}' has type {type(frame).__name__} and is not a data frame"
+    hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
+    return DataError(Diagnostic("E203", message, hint=hint, notes=(reason,)))
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:

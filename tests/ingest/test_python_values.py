@@ -1,0 +1,46 @@
+"""Python values as tables: right values, or one diagnostic that names the column and says what to pass."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from relcrf.data.dataset import Dataset
+from relcrf.errors import DataError
+
+
+def read(value):
+    data = Dataset({"t": value})
+    table = data.find_table("t")
+    return table.columns, data.connection.execute(f"FROM {table.scan}").fetchall()
+
+
+def test_structured_array_is_a_table():
+    array = np.array([(1, 2.5), (2, -1.0)], dtype=[("a", int), ("b", float)])
+    expected = (("a", "b"), [(1, 2.5), (2, -1.0)])
+    assert read(array) == expected and read(array.view(np.recarray)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.arange(6).reshape(3, 2), "table 't' is an array of shape (3, 2), which has no column names"),
+        (sp.csr_array(np.eye(3)), "table 't' has type csr_array and is not a data frame"),
+        ((k for k in range(3)), "table 't' has type generator and is not a data frame"),
+        (None, "table 't' has type NoneType and is not a data frame"),
+        (
+            pd.DataFrame({"id": [1, 2], "month": pd.period_range("2024-01", periods=2, freq="M")}),
+            "column 'month' of table 't' has the unsupported type period[M]",
+        ),
+        (
+            pd.DataFrame({"id": [1, 2], "z": pd.arrays.SparseArray([0, 1])}),
+            "column 'z' of table 't' has the unsupported type Sparse[int64, 0]",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_unsupported_value_is_reported(value, message):
+    with pytest.raises(DataError) as caught:
+        Dataset({"t": value})
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.message) == ("E203", message) and problem.hint

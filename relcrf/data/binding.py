@@ -48,7 +48,9 @@ def bind(
         DataError: The tables do not fit the model; the error lists every problem.
     """
     with dataset.store.reraise_plugin_errors():
-        bound = BoundModel(spec, dataset, statistics=dict(statistics or {}), given_statistics=statistics or {})
+        bound = BoundModel(
+            spec, dataset, notes=[*dataset.notes], statistics=dict(statistics or {}), given_statistics=statistics or {}
+        )
         return _Binder(bound, vocabulary or {}).run()
 
 

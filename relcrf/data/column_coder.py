@@ -56,8 +56,6 @@ class ColumnCoder:
 
     def _record_source(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.location)
-        if table.note and table.note not in self.bound.notes:
-            self.bound.notes.append(table.note)
 
     def _attribute_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         """Return SQL of an attribute's coded column; None if the column is invalid, or missing and not predicted."""

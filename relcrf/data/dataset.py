@@ -47,7 +47,6 @@ class RawTable(NamedColumns):
         is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
             and false if False.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
-        note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
     """
 
     name: str
@@ -57,7 +56,6 @@ class RawTable(NamedColumns):
     types: tuple[str, ...]
     is_open: bool = False
     numbered_scan: str | None = None
-    note: str = ""
 
     def column_type(self, column: str) -> str:
         """Return DuckDB's type of a column."""
@@ -86,6 +84,8 @@ class Dataset:
         """Storage of the columns of ground graphs, in memory or in temporary files."""
         self.split: SplitPlan | None = None
         """The plan in the manifest for holding out labels; None if the manifest contains no plan."""
+        self.notes: list[str] = []
+        """Messages to the user about the formats that the readers of the files assumed."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
@@ -159,7 +159,9 @@ class Dataset:
                 if reader.accepts(path):
                     if csv is not None and isinstance(reader, CsvReader):
                         reader = replace(reader, format=csv)
-                    return list(reader.tables(path, path.name[: -len(suffix)], self.store))
+                    tables = list(reader.tables(path, path.name[: -len(suffix)], self.store))
+                    self.notes += [t.note for t in tables if t.note and t.note not in self.notes]
+                    return tables
         except duckdb.Error as error:
             raise unreadable_error(str(path), notes=(first_line(error),)) from None
         except OSError as error:
@@ -306,7 +308,6 @@ class Dataset:
             types,
             is_open,
             source_table.numbered_scan,
-            source_table.note,
         )
         self.tables[fold_name(source_table.name)] = (
             _rename_columns(table, entry) if entry is not None and entry.columns else table

@@ -83,6 +83,13 @@ def test_note_names_what_was_detected(tmp_path):
     assert note.endswith("shop.csv: read with the delimiter ';', the encoding cp1252, decimal commas in sales")
 
 
+def test_note_is_shown_for_a_file_that_only_a_query_reads(tmp_path):
+    (tmp_path / "raw.csv").write_text(GERMAN, encoding="cp1252")
+    (tmp_path / "dataset.toml").write_text('[tables.raw]\nfile = "raw.csv"\n[tables.shop]\nsql = "SELECT * FROM raw"\n')
+    rows, notes = read_rows(tmp_path)
+    assert rows == EXPECTED and "raw.csv: read with the delimiter ';'" in notes[0]
+
+
 @pytest.mark.parametrize(("text", "csv", "encoding"), STATED.values(), ids=STATED)
 def test_stated_format_is_used(text, csv, encoding, tmp_path):
     (tmp_path / "shop.csv").write_bytes(text.encode(encoding))

@@ -78,7 +78,7 @@ class ModelDraft:
 def analyse_tables(
     dataset: Dataset, predicted: str | None, manifest: ManifestBuilder, progress: Progress = lambda name: None
 ) -> TableAnalysis:
-    """Infer the schema and the prediction target of tables that have no model.
+    """Infer the schema and the prediction target of tables without a model.
 
     Args:
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.

@@ -77,7 +77,7 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
 
 
 def _explain_reference(table: TableProfile, column: ColumnProfile, target: EntityCandidate) -> NearMiss | None:
-    """Return the near miss of a column with values that are no keys of `target`; None if they are too many."""
+    """Return the near miss of a column if few of its values, and at least one, are missing in the keys of `target`."""
     assert target.table is not None and target.key is not None
     unmatched = count_unmatched_values(table, column.name, target.table, target.key)
     if not 0 < unmatched <= _limit(column.distinct):

@@ -109,6 +109,13 @@ def test_comma_between_thousands_is_not_read_as_a_decimal_comma(tmp_path):
     assert [row[2] for row in read_rows(tmp_path)[0]] == [1.234, 7]
 
 
+def test_point_separates_thousands_where_another_column_has_decimal_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("id;sold;price;version\n1;1.234;2,5;1.5\n2;12;-0,75;1.234\n")
+    table = Dataset(tmp_path).find_table("t")
+    rows = Dataset(tmp_path).connection.execute(f"FROM {table.scan}").fetchall()
+    assert rows == [("1", "1234", "2.5", "1.5"), ("2", "12", "-0.75", "1.234")]
+
+
 def test_ragged_row_is_an_error_although_a_header_has_semicolons(tmp_path):
     (tmp_path / "shop.csv").write_text("id;city;sales;kind\n1;Bern;2;red;blue\n2;Bern;7;blue\n")
     with pytest.raises(DataError) as caught:

@@ -1,6 +1,6 @@
 """Formats of CSV files: the delimiter, the encoding, the decimal separator, and texts of missing values.
 
-A format is given in the manifest or detected. Detection only accepts what the file shows without doubt, and is reported.
+A format is stated in the manifest or detected. A detected format other than commas and UTF-8 is reported.
 """
 
 from __future__ import annotations
@@ -170,35 +170,38 @@ def _row_widths(lines: Sequence[str], delimiter: str, *, is_cut: bool) -> list[i
 
 
 def decimal_comma_columns(table: str, columns: Sequence[str], store: Store, *, is_stated: bool) -> tuple[str, ...]:
-    """Return the columns whose cells are all numbers with decimal commas, such as `1.234,5`, or empty.
+    """Return the columns with separators whose cells are all numbers such as `1.234,5` or `1.234`, or empty.
 
-    In a column such as `1,234`, the comma may also separate thousands. If the separator is not stated, such a column
-    is returned only if another column of the file has a number that is written only with a decimal comma.
+    In `1,234`, the comma may also separate thousands, and in `1.234`, the point may be a decimal point. If the decimal
+    separator is not stated, columns are returned only if a number of the file, such as `2,5`, needs a decimal comma.
 
     Args:
         table: A DuckDB table expression whose columns are texts.
         is_stated: True if the manifest states that the comma is the decimal separator.
     """
 
-    def test_columns(columns: Sequence[str], *conditions: str) -> list[tuple[bool, ...]]:
+    def test_columns(columns: Sequence[str], *conditions: str) -> list[tuple[bool | None, ...]]:
         tests = [condition.format(cell=f"trim({quoted(column)})") for column in columns for condition in conditions]
         ((*results,),) = store.connection.execute(f"SELECT {', '.join(tests)} FROM {table}").fetchall()
         return [tuple(results[k : k + len(conditions)]) for k in range(0, len(results), len(conditions))]
 
-    has_comma = test_columns(columns, "coalesce(bool_or(contains({cell}, ',')), false)")
-    candidates = [column for column, (found,) in zip(columns, has_comma, strict=True) if found]
-    if not candidates:
+    if not any(found for (found,) in test_columns(columns, "bool_or(contains({cell}, ','))")):
         return ()
     number, thousands = (
         f"regexp_full_match({{cell}}, {literal(pattern).replace('{', '{{').replace('}', '}}')})"
         for pattern in (_DECIMAL_COMMA, _THOUSANDS_COMMA)
     )
     tested = test_columns(
-        candidates,
-        f"coalesce(bool_and({number}) FILTER ({{cell}} <> ''), false)",
+        columns,
+        f"bool_and({number}) FILTER ({{cell}} <> '')",
+        "bool_or(contains({cell}, ',') OR contains({cell}, '.'))",
         f"bool_or(contains({{cell}}, ',') AND NOT {thousands})",
     )
-    numeric = [(c, is_certain) for c, (is_number, is_certain) in zip(candidates, tested, strict=True) if is_number]
+    numeric = [
+        (column, is_certain)
+        for column, (is_number, has_separator, is_certain) in zip(columns, tested, strict=True)
+        if is_number and has_separator
+    ]
     if is_stated or any(is_certain for _, is_certain in numeric):
         return tuple(column for column, _ in numeric)
     return ()

@@ -19,6 +19,10 @@ FOLDS = 5
 MAX_COMPONENT_FRACTION = 0.6
 """Maximum fraction of the labels in one connected component if whole components are held out."""
 
+MAX_REACHED_RATE = 0.5
+"""Ratio of the fractions of unlabelled and of labelled variables in components with other labels up to which whole
+components are held out. If labels are missing at random, the ratio is about 1, also if most components are small."""
+
 MAX_EVIDENCE_RATE = 0.5
 """Fraction of labels as evidence from which all are evidence; smaller differences hardly change the best candidate."""
 
@@ -92,8 +96,9 @@ def _evidence_rate(problem: Problem, labelled: np.ndarray, component: np.ndarray
     """Return the fraction of the labels that are evidence, so that held-out labels have as many labelled neighbours as
     unlabelled variables have.
 
-    It is 0 if most unlabelled variables are in components without labels. It is between 0 and 1 if a much smaller fraction
-    of their neighbours is labelled than of the neighbours of labels, for example if whole folders of records are missing.
+    It is 0 if far fewer unlabelled variables than labelled ones are in components with (other) labels. It is between 0 and
+    1 if a much smaller fraction of their neighbours is labelled than of the neighbours of labels, for example if whole
+    folders of records are missing.
 
     Args:
         labelled: Mask of the labels that can be held out, shape (n_variables,).
@@ -101,7 +106,9 @@ def _evidence_rate(problem: Problem, labelled: np.ndarray, component: np.ndarray
     unlabelled = problem.unlabelled
     if not unlabelled.any():
         return 1.0
-    if np.isin(component, component[labelled])[unlabelled].mean() <= 0.5:
+    sizes = np.bincount(component[labelled], minlength=component.max() + 1)
+    reached, reached_labelled = (sizes[component[unlabelled]] > 0).mean(), (sizes[component[labelled]] > 1).mean()
+    if reached <= MAX_REACHED_RATE * reached_labelled:
         return 0.0
     n_labelled, n_neighbours = labelled_neighbours(problem.graph, labelled_in_problem(problem))
     if n_labelled[labelled].sum() < MIN_LINKED_LABELS:

@@ -60,6 +60,17 @@ def test_components_are_held_out_if_other_components_have_no_labels():
         assert (by_chain.all(axis=1) | ~by_chain.any(axis=1)).all()
 
 
+def test_labels_are_held_out_if_small_components_lack_labels_at_random():
+    """Most unlabelled variables are in pairs without labels, but so are most held-out labels without their own label."""
+    known = np.random.default_rng(0).random(600) < 0.4
+    made = problem(known, chains(300, 2))
+    reached = known.reshape(300, 2)[:, ::-1].ravel()[~known].mean()
+    assert reached < 0.5
+    _, folds = automatic_folds(made, 500, 0)
+    assert_partition(made, folds)
+    assert not any(fold.whole_components for fold in folds)
+
+
 def test_two_components_are_two_folds():
     made = problem(np.arange(15) < 10, chains(3, 5))
     _, folds = automatic_folds(made, 500, 0)

@@ -46,6 +46,20 @@ def test_command_writes_an_example_that_can_be_evaluated(name, tmp_path, monkeyp
     assert relcrf_command(capsys, monkeypatch, "example", name, "--force")[0] == 0
 
 
+def test_fraud_consists_of_files_only(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = relcrf_command(capsys, monkeypatch, "example", "fraud", "--out", "shop")
+    assert code == 0 and "relcrf new shop" in out.splitlines()[-1]
+    assert {path.name for path in (tmp_path / "shop").iterdir()} == {
+        "customers.csv", "devices.csv", "merchants.tsv", "transactions.csv.gz",
+    }  # fmt: skip
+    code, _, err = relcrf_command(capsys, monkeypatch, "example", "fraud", "--out", "shop")
+    assert code == 2 and "E374" in err
+    assert json_command(capsys, monkeypatch, "example", "fraud", "--out", "shop", "--force")[1]["files"]
+    with pytest.raises(relcrf.UsageError, match="has no model"):
+        relcrf.datasets.load("fraud")
+
+
 def test_unknown_examples():
     with pytest.raises(relcrf.UsageError, match="did you mean 'digits'"):
         relcrf.datasets.load("digit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,9 @@ from relcrf.datasets import examples
 
 
 def example(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(examples.names())}.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"One of {', '.join(sorted([*examples.names(), *examples.EXPORTS]))}.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder to write to. Default: the name.")
     ] = None,
@@ -27,6 +30,9 @@ def example(
     """
     folder = Path(name) if out is None else out
     paths = examples.write(name, folder, seed, force=force)
+    if name in examples.EXPORTS:
+        _describe_exports(name, folder, paths, as_json=as_json)
+        return
     example_data = examples.load(name, seed)
     if as_json:
         print_json(
@@ -48,3 +54,16 @@ def example(
         options = f"--{example_data.split.replace('=', ' ')}"
     print_line("Next, run:")
     print_line(f"  relcrf evaluate {paths[0]} --data {folder} {options}")
+
+
+def _describe_exports(name: str, folder: Path, paths: list[Path], *, as_json: bool) -> None:
+    """Print the description and the files of an example without a model, and the commands to run next."""
+    description = examples.EXPORTS[name][0]
+    if as_json:
+        print_json({"files": [str(path) for path in paths], "description": description})
+        return
+    print_line(description)
+    for path in paths:
+        print_line(f"  {path}")
+    print_line("Next, run:")
+    print_line(f"  relcrf new {shlex.quote(str(folder))} --out {name}.rcrf --yes")

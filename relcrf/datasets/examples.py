@@ -1,4 +1,5 @@
-"""Examples by name. An example consists of a shipped model, generated tables and a split of the labels."""
+"""Examples by name. An example consists of a shipped model, generated tables and a split of the labels; the example `fraud`
+consists of table files only, for which `relcrf new` proposes a model."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from relcrf.data.frame import Frame
 from relcrf.data.split_plan import parse_split
 from relcrf.datasets.accounts import accounts
 from relcrf.datasets.corridor import sensor_readings
+from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.datasets.friends import friends
 from relcrf.datasets.pages import web_pages
 from relcrf.demo.digits import make_digits
@@ -109,8 +111,17 @@ _EXAMPLES: dict[str, _ExampleSource] = {
 }
 
 
+EXPORTS = {
+    "fraud": (
+        "About 3,000 customers of a payment service with 53,000 transactions, as a company's systems export them.",
+        lambda seed, folder: write_exports(fraud_tables(seed), folder),
+    )
+}
+"""Examples without a model: a description, and a function that writes the files for a seed to a folder."""
+
+
 def names() -> list[str]:
-    """Return the names of all examples, sorted."""
+    """Return the names of all examples with a model, sorted."""
     return sorted(_EXAMPLES)
 
 
@@ -120,8 +131,12 @@ def _find_source(name: str) -> _ExampleSource:
     Raises:
         UsageError: The name is unknown (E365).
     """
+    if name in EXPORTS:
+        hint = f"write its files with relcrf example {name}, and propose a model with relcrf new {name}"
+        raise UsageError(Diagnostic("E365", f"the example '{name}' has no model", hint=hint))
     if name not in _EXAMPLES:
-        hint = suggestion(name, names()) or f"the examples are {listing(names())}"
+        known = sorted({*_EXAMPLES, *EXPORTS})
+        hint = suggestion(name, known) or f"the examples are {listing(known)}"
         raise UsageError(Diagnostic("E365", f"unknown example dataset '{name}'", hint=hint))
     return _EXAMPLES[name]
 
@@ -143,7 +158,7 @@ def load(name: str, seed: int = 0) -> Example:
 def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bool = False) -> list[Path]:
     """Write the model and the tables of an example to a folder, and return the paths of the files, the model first.
 
-    A table with vectors is written as a Parquet file, any other table as a CSV file.
+    A table with vectors is written as a Parquet file, any other table as a CSV file. An example of `EXPORTS` has no model.
 
     Args:
         force: Overwrite existing files.
@@ -151,7 +166,14 @@ def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bo
     Raises:
         UsageError: The name is unknown, a file exists, or `digits` is requested and scikit-learn is not installed.
     """
-    source, folder = _find_source(name), Path(folder)
+    folder = Path(folder)
+    if name in EXPORTS:
+        if folder.exists() and any(folder.iterdir()) and not force:
+            hint = "choose another folder with --out, or overwrite its files with --force"
+            raise UsageError(Diagnostic("E374", f"the folder '{folder}' is not empty", hint=hint))
+        folder.mkdir(parents=True, exist_ok=True)
+        return EXPORTS[name][1](seed, folder)
+    source = _find_source(name)
     tables = {table: Frame(columns) for table, columns in source.tables(seed).items()}
     paths = [folder / f"{source.model}.rcrf"]
     for table, frame in tables.items():

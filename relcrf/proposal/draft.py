@@ -12,6 +12,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan
 from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
+from relcrf.proposal.event_tables import add_events, find_event_tables
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
 from relcrf.proposal.near_misses import NearMiss, find_near_misses
@@ -93,8 +94,10 @@ def analyse_tables(
     progress("references")
     candidates = find_candidates(tables)
     near_misses = find_near_misses(tables, candidates)
-    schema = infer_schema(tables, candidates, manifest)
+    events = find_event_tables(tables, candidates, manifest, predicted)
+    schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)
+    add_events(schema, target, events, manifest)
     return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses))
 
 

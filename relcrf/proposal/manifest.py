@@ -56,6 +56,22 @@ class ManifestBuilder:
         self.files.pop(name, None)
         self.is_needed = True
 
+    def extend_query(self, name: str, table: TableProfile | None, columns: str, joins: str) -> None:
+        """Add columns and joins to the query that defines a table; the table is called `h` in them.
+
+        Args:
+            table: The table file that has the name if no query defines it.
+        """
+        sql, comment = self.queries.get(name, ("", f"one row per {name}"))
+        if not sql:
+            assert table is not None
+            renamed = next((c for n, (_, c) in self.files.items() if fold_name(n) == fold_name(name)), {})
+            names = [f"{quoted(old)} AS {quoted(new)}" for new, old in renamed.items()]
+            kept = f"* EXCLUDE ({', '.join(map(quoted, renamed.values()))})" if renamed else "*"
+            sql = f"SELECT {', '.join([kept, *names])} FROM {self.query_source(table)}"
+            self.files = {n: entry for n, entry in self.files.items() if fold_name(n) != fold_name(name)}
+        self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{joins}", comment)
+
     def to_toml(self, model: str) -> str:
         """Return the manifest as TOML."""
         lines = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from relcrf.data.dataset import quoted
 from relcrf.proposal.profile import TableProfile
 
 
@@ -137,8 +138,29 @@ class ProposedSchema:
     findings: list[TableFinding] = field(default_factory=list)
     excluded_columns: list[tuple[str, str]] = field(default_factory=list)
     """Columns that the model does not use, as pairs (`table.column`, reason)."""
+    types: dict[int, ProposedEntity] = field(default_factory=dict)
+    """The type for each candidate, by `id(candidate)`; an empty key marks a domain."""
 
     @property
     def names(self) -> list[str]:
         """The names of entity types, relations and domains."""
         return [e.name for e in self.entities] + [k.name for k in self.relations] + self.domains
+
+
+def detect_symmetry(relation: ProposedRelation) -> None:
+    """Set whether a relation is symmetric and whether it is irreflexive."""
+    if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
+        return
+    ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
+    if len(ends) != 2:
+        return
+    a, b = (quoted(x.column) for x in ends)
+    others = "".join(f" AND t.{quoted(x.column)} = s.{quoted(x.column)}" for x in relation.arguments if x not in ends)
+    table = relation.profile
+    n_loops = table.query_number(f"SELECT count(*) FROM this WHERE {a} = {b}")
+    n_reversed = table.query_number(
+        f"SELECT count(*) FROM this AS t WHERE t.{a} <> t.{b} AND EXISTS "
+        f"(SELECT 1 FROM this AS s WHERE s.{a} = t.{b} AND s.{b} = t.{a}{others})"
+    )
+    relation.is_symmetric = n_reversed >= 0.98 * (table.rows - n_loops) > 0
+    relation.is_irreflexive = n_loops == 0

@@ -10,6 +10,7 @@ from relcrf.data.store import literal
 from relcrf.language.keywords import RESERVED_FOR_ATTRIBUTES, is_name
 from relcrf.model.spec import fold_name
 from relcrf.proposal.entity_candidates import EntityCandidate, find_references
+from relcrf.proposal.event_tables import EventTable
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.names import (
     SPLIT_COLUMNS,
@@ -29,6 +30,7 @@ from relcrf.proposal.schema import (
     ProposedSchema,
     RelationArgument,
     TableFinding,
+    detect_symmetry,
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
@@ -45,10 +47,15 @@ LEVELS = 5
 
 
 def infer_schema(
-    tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
+    tables: Sequence[TableProfile],
+    candidates: Sequence[EntityCandidate],
+    manifest: ManifestBuilder,
+    events: Sequence[EventTable] = (),
 ) -> ProposedSchema:
-    """Infer the schema of tables; queries that reshape tables are added to `manifest`."""
-    return _SchemaInference(tables, candidates, manifest).run()
+    """Infer the schema of tables without the event tables; queries that reshape tables are added to `manifest`."""
+    event_tables = [event.table for event in events]
+    tables = [table for table in tables if table not in event_tables]
+    return _SchemaInference(tables, [c for c in candidates if c.table not in event_tables], manifest).run()
 
 
 class _SchemaInference:
@@ -62,7 +69,7 @@ class _SchemaInference:
         self.excluded_tables = [t for t in tables if t not in self.tables]
         manifest.names = NamePool(t.name for t in tables)
         self.names = NamePool()
-        self.entities: dict[int, ProposedEntity] = {}
+        self.entities = self.schema.types
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
@@ -500,7 +507,7 @@ class _SchemaInference:
         relation = ProposedRelation(
             name, arguments, table.rows, reason, table.name, attributes, value_column, profile=table
         )
-        self._detect_symmetry(relation)
+        detect_symmetry(relation)
         if value_column is not None and can_query:
             self.manifest.open_tables.add(table.name if fold_name(name) == fold_name(table.name) else name)
             self.manifest.is_needed = True
@@ -537,26 +544,6 @@ class _SchemaInference:
         reason = f"{owner.column} refers to {owner.entity.table}; several values per entity"
         self._add_finding(table, f"bag {owner.entity.name}.{name}", reason)
         return True
-
-    def _detect_symmetry(self, relation: ProposedRelation) -> None:
-        """Set whether a relation is symmetric and whether it is irreflexive."""
-        if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
-            return
-        ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
-        if len(ends) != 2:
-            return
-        a, b = (quoted(x.column) for x in ends)
-        others = "".join(
-            f" AND t.{quoted(x.column)} = s.{quoted(x.column)}" for x in relation.arguments if x not in ends
-        )
-        table = relation.profile
-        n_loops = table.query_number(f"SELECT count(*) FROM this WHERE {a} = {b}")
-        n_reversed = table.query_number(
-            f"SELECT count(*) FROM this AS t WHERE t.{a} <> t.{b} AND EXISTS "
-            f"(SELECT 1 FROM this AS s WHERE s.{a} = t.{b} AND s.{b} = t.{a}{others})"
-        )
-        relation.is_symmetric = n_reversed >= 0.98 * (table.rows - n_loops) > 0
-        relation.is_irreflexive = n_loops == 0
 
     # Splits
 

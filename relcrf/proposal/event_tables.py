@@ -1,0 +1,219 @@
+"""Event tables, such as payments: several rows refer to the same entities. Queries summarise the rows of each entity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from relcrf.data.dataset import quoted
+from relcrf.data.store import literal
+from relcrf.model.spec import fold_name
+from relcrf.proposal.entity_candidates import EntityCandidate, find_references
+from relcrf.proposal.manifest import ManifestBuilder
+from relcrf.proposal.names import NamePool, argument_name, attribute_name, camel_case
+from relcrf.proposal.profile import ColumnProfile, TableProfile
+from relcrf.proposal.schema import (
+    ProposedAttribute,
+    ProposedEntity,
+    ProposedRelation,
+    ProposedSchema,
+    RelationArgument,
+    TableFinding,
+    detect_symmetry,
+)
+from relcrf.proposal.target import PredictionTarget
+
+MAX_SHARES = 8
+"""Maximum number of values of a column for which the share of each value among the events of an entity is computed."""
+
+NIGHT_HOURS = 6
+"""Number of hours after midnight that count as night."""
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """A table of events.
+
+    Args:
+        references: The columns that refer to entities, as pairs (column, candidate).
+    """
+
+    table: TableProfile
+    references: tuple[tuple[str, EntityCandidate], ...]
+
+
+def find_event_tables(
+    tables: Sequence[TableProfile],
+    candidates: Sequence[EntityCandidate],
+    manifest: ManifestBuilder,
+    predicted: str | None,
+) -> list[EventTable]:
+    """Return the event tables.
+
+    An event table refers to entities, each of them in at least two rows on average, and no table refers to its rows. If it
+    has a key, it has a column with times of day; otherwise, it has dates or real numbers, and rows with equal references.
+    A table that may contain the target is not an event table: `predicted` names it, or a column with few values has
+    missing values.
+    """
+    events = []
+    for table in tables:
+        own = next((c for c in candidates if c.table is table), None)
+        references = tuple((c, other) for c, other in find_references(table, candidates) if other is not own)
+        sources = [other.table for _, other in references if other.table is not None]
+        columns = [column for column, _ in references]
+        may_be_target = fold_name((predicted or "").partition(".")[0]) == fold_name(table.name) or any(
+            c.values and c.present < c.rows for c in table.columns.values()
+        )
+        if not references or may_be_target or not manifest.can_query(table, *sources):
+            continue
+        if table.rows < 2 * table.columns[columns[0]].distinct:
+            continue
+        if own is not None:
+            is_event = not own.references and any(_has_times(table, c) for c in table.columns.values())
+        else:
+            is_measured = any(c.kind in ("date", "datetime", "real") for c in table.columns.values())
+            is_event = is_measured and table.count_distinct(columns) < table.rows
+        if is_event:
+            events.append(EventTable(table, references))
+    return events
+
+
+def _has_times(table: TableProfile, column: ColumnProfile) -> bool:
+    """Return True if a column contains times of day: dates alone may be birthdays."""
+    if column.kind not in ("date", "datetime"):
+        return False
+    time = f"TRY_CAST({quoted(column.name)} AS TIMESTAMP)"
+    return table.query_number(f"SELECT count(*) FROM this WHERE {time} <> date_trunc('day', {time})") > 0
+
+
+def add_events(
+    schema: ProposedSchema, target: PredictionTarget, events: Sequence[EventTable], manifest: ManifestBuilder
+) -> None:
+    """Add what event tables tell about the predicted entities: attributes that summarise the events of each entity, and
+    relations to the other entities that occur in the same events.
+    """
+    names = NamePool(schema.names)
+    for event in events:
+        own = [
+            c
+            for c, other in event.references
+            if target.entity is not None and schema.types.get(id(other)) is target.entity
+        ]
+        for column in own:
+            assert target.entity is not None
+            _add_summary(target.entity, event, column, manifest)
+            for other_column, other in event.references:
+                if other_column != column and (other_column not in own or own.index(column) < own.index(other_column)):
+                    _add_link(
+                        schema,
+                        event,
+                        (column, other_column),
+                        (target.entity, schema.types.get(id(other))),
+                        manifest,
+                        names,
+                    )
+        reason = (
+            f"the rows of each {target.entity.name} are summarised"
+            if own and target.entity
+            else "refers to no predicted entity"
+        )
+        schema.findings.append(
+            TableFinding(event.table.name, "events" if own else "left out", event.table.rows, reason)
+        )
+
+
+def _add_link(
+    schema: ProposedSchema,
+    event: EventTable,
+    columns: tuple[str, str],
+    types: tuple[ProposedEntity, ProposedEntity | None],
+    manifest: ManifestBuilder,
+    names: NamePool,
+) -> None:
+    """Add a relation between the entities in two columns of an event table."""
+    if types[1] is None:
+        return
+    table = event.table
+    used = NamePool()
+    ends = [used.reserve(argument_name(c)) for c in columns]
+    a, b = map(quoted, columns)
+    name = manifest.names.reserve("_".join(attribute_name(each.table or each.name).lower() for each in types if each))
+    selected = f"SELECT DISTINCT {a} AS {quoted(ends[0])}, {b} AS {quoted(ends[1])}"
+    present = f"WHERE {a} IS NOT NULL AND {b} IS NOT NULL"
+    reason = f"{' and '.join(columns)} occur in a row of {table.name}"
+    manifest.add_query(name, f"{selected}\nFROM {manifest.query_source(table)}\n{present}", reason)
+    pairs = replace(table, scan=f"({selected} FROM {table.scan} {present})")
+    pairs = replace(pairs, rows=pairs.query_number("SELECT count(*) FROM this"))
+    arguments = [
+        RelationArgument(end, each.name, each if each.key else None, end, table.columns[c].distinct)
+        for end, each, c in zip(ends, types, columns, strict=True)
+        if each is not None
+    ]
+    relation = ProposedRelation(names.reserve(camel_case(name)), arguments, pairs.rows, reason, name, profile=pairs)
+    detect_symmetry(relation)
+    schema.relations.append(relation)
+    schema.findings.append(TableFinding(table.name, f"relation {relation.name}", pairs.rows, reason))
+
+
+def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifest: ManifestBuilder) -> None:
+    """Add attributes to an entity type that summarise the events of each entity, and the query that computes them."""
+
+    def summary_sql(selected: str, scan: str) -> str:
+        key = quoted(column)
+        return f"SELECT {key} AS entity, {selected}\nFROM {scan}\nWHERE {key} IS NOT NULL GROUP BY 1"
+
+    names = NamePool([entity.key, *(a.name for a in entity.attributes), *(bag.name for bag in entity.bags)])
+    summaries = [
+        (names.reserve(attribute_name(name)), type_name, sql)
+        for name, type_name, sql in _summary_columns(event, column)
+    ]
+    selected = ",\n    ".join(f"{sql} AS {quoted(name)}" for name, _, sql in summaries)
+    measured = ", ".join(
+        f"count(DISTINCT {c}), count({c}), min({c}), max({c})" for c in (quoted(name) for name, _, _ in summaries)
+    )
+    query = f"SELECT {measured} FROM ({summary_sql(selected, event.table.scan)})"
+    (numbers,) = event.table.connection.execute(query).fetchall()
+    cells = []
+    for k, (name, type_name, _) in enumerate(summaries):
+        distinct, present, low, high = numbers[4 * k : 4 * k + 4]
+        if distinct < 2:
+            continue
+        missing = 0 if type_name == "integer" else entity.size - present
+        attribute = ProposedAttribute(
+            name, type_name, event.table.name, name, (), distinct, missing, 1, low or 0.0, high or 0.0
+        )
+        entity.attributes.append(attribute)
+        cell = f"e.{quoted(name)}"
+        cells.append(f"coalesce({cell}, 0) AS {quoted(name)}" if type_name == "integer" else cell)
+    rows = summary_sql(selected, manifest.query_source(event.table))
+    join = f"LEFT JOIN (\n{rows}\n) AS e ON e.entity = h.{quoted(entity.key)}"
+    own_table = next((other.table for c, other in event.references if c == column), None)
+    manifest.extend_query(entity.name, own_table, ", ".join(cells), join)
+
+
+def _summary_columns(event: EventTable, column: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the type and the SQL expression of each attribute that summarises events.
+
+    Args:
+        column: The column whose entities are summarised.
+    """
+    references = dict(event.references)
+    yield f"n_{event.table.name}", "integer", "count(*)"
+    for name, other in references.items():
+        if name != column:
+            yield f"n_{other.name}", "integer", f"count(DISTINCT {quoted(name)})"
+    for profile in event.table.columns.values():
+        cell, plain = quoted(profile.name), attribute_name(profile.name)
+        if profile.name in references or profile.distinct < 2:
+            continue
+        if _has_times(event.table, profile):
+            is_night = f"hour(TRY_CAST({cell} AS TIMESTAMP)) < {NIGHT_HOURS}"
+            yield f"share_{plain}_at_night", "real", f"avg(CAST({is_night} AS INTEGER))"
+        elif profile.kind in ("real", "whole") and not profile.is_unique and not profile.is_boolean:
+            number = f"TRY_CAST({cell} AS DOUBLE)"
+            yield f"mean_{plain}", "real", f"avg({number})"
+            yield f"max_{plain}", "real", f"max({number})"
+        elif 1 < len(profile.values) <= MAX_SHARES:
+            for value in profile.values[profile.is_boolean :]:  # one share of a truth value determines the other
+                share = f"avg(CAST({cell} = {literal(value)} AS INTEGER))"
+                yield f"share_{plain}_{attribute_name(value, 'value')}", "real", share

@@ -1,0 +1,106 @@
+"""Event tables in proposals: rows such as payments are summarised per entity, and link the entities of an event."""
+
+import csv
+
+import numpy as np
+import pytest
+from tables import write_tables
+
+import relcrf
+from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.datasets.fraud import fraud_tables, write_exports
+from relcrf.proposal.proposal import write_proposal
+
+
+def propose(folder, out, predicted=None):
+    return write_proposal(str(folder), out, predicted, DEFAULT_MEMORY, force=True)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Return a folder with 60 customers, 200 payments and 40 devices."""
+    rng = np.random.default_rng(0)
+    customer = [{"id": f"C{k}", "age": int(rng.integers(18, 80)), "fraud": ("yes", "no", "")[k % 3]} for k in range(60)]
+    device = [{"id": f"D{k}", "system": "ab"[k % 2]} for k in range(40)]
+    payment = [
+        {
+            "payment_id": f"P{k}",
+            "customer": f"C{rng.integers(55)}",
+            "device": f"D{rng.integers(40)}",
+            "amount": round(float(rng.gamma(2, 20)), 2),
+            "channel": ("web", "app")[int(rng.integers(2))],
+            "time": f"2025-01-{1 + k % 28:02}T{k % 24:02}:30:00",
+        }
+        for k in range(200)
+    ]
+    return write_tables(tmp_path_factory.mktemp("shop"), customer=customer, device=device, payment=payment)
+
+
+def roles(project):
+    return [(f.table, f.role) for f in project.draft.analysis.schema.findings]
+
+
+def test_payments_are_summarised_for_each_customer(shop, tmp_path):
+    project = propose(shop, tmp_path / "m.rcrf")
+    assert project.draft.analysis.target.name == "Customer.fraud"
+    assert ("payment", "events") in roles(project) and ("payment", "relation CustomerDevice") in roles(project)
+    table = relcrf.Dataset(project.data).tables["customer"]
+    dataset = relcrf.Dataset(project.data)
+    columns = ["id", "n_payment", "n_device", "mean_amount", "max_amount", "share_channel_web", "share_time_at_night"]
+    assert set(columns) <= set(table.columns)
+    selected = ", ".join(columns)
+    found = dataset.connection.execute(f"SELECT {selected} FROM {dataset.tables['customer'].scan} AS raw").fetchall()
+    with open(shop / "payment.csv", newline="") as file:
+        payments = list(csv.DictReader(file))
+    assert len(found) == 60
+    for key, n, devices, mean, high, web, night in found:
+        own = [row for row in payments if row["customer"] == key]
+        assert int(n) == len(own) and int(devices) == len({row["device"] for row in own})
+        if not own:
+            assert mean is high is web is night is None
+            continue
+        amounts = [float(row["amount"]) for row in own]
+        assert float(mean) == pytest.approx(np.mean(amounts)) and float(high) == max(amounts)
+        assert float(web) == pytest.approx(np.mean([row["channel"] == "web" for row in own]))
+        assert float(night) == pytest.approx(np.mean([int(row["time"][11:13]) < 6 for row in own]))
+
+
+def test_customers_with_a_common_device_are_paired(shop, tmp_path):
+    project = propose(shop, tmp_path / "m.rcrf")
+    with open(shop / "payment.csv", newline="") as file:
+        used = {(row["customer"], row["device"]) for row in csv.DictReader(file)}
+    pairs = {frozenset((a, b)) for a, d in used for b, e in used if d == e and a != b}
+    plan = next(plan for plan in project.draft.plans if plan.name == "same_customer_device")
+    assert plan.bindings == len(pairs) > 0
+
+
+def test_summaries_do_not_contain_the_target(shop, tmp_path):
+    project = propose(shop, tmp_path / "m.rcrf")
+    (entity,) = (e for e in project.draft.analysis.schema.entities if e.name == "Customer")
+    assert not [a.name for a in entity.attributes if "fraud" in a.name and a.name != "fraud"]
+
+
+def test_events_with_the_requested_target_are_entities(shop, tmp_path):
+    project = propose(shop, tmp_path / "m.rcrf", "payment.channel")
+    assert project.draft.analysis.target.name == "Payment.channel"
+    assert ("payment", "entity Payment") in roles(project)
+
+
+def test_dates_without_times_are_not_events(tmp_path):
+    rng = np.random.default_rng(1)
+    city = [{"id": f"T{k}", "size": int(rng.integers(9))} for k in range(5)]
+    person = [
+        {"id": f"P{k}", "city": f"T{k % 5}", "born": f"19{60 + k % 40}-05-17", "label": "xy"[k % 2]} for k in range(50)
+    ]
+    project = propose(write_tables(tmp_path / "d", city=city, person=person), tmp_path / "m.rcrf")
+    assert ("person", "entity Person") in roles(project)
+
+
+def test_fraud_exports_are_reproducible(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        paths = write_exports(fraud_tables(3), tmp_path / name)
+    contents = [[(tmp_path / name / path.name).read_bytes() for path in paths] for name in "ab"]
+    assert contents[0] == contents[1]
+    text = contents[0][0].decode("cp1252")
+    assert text.startswith("Customer ID;Name;") and "Müller" in text

@@ -215,6 +215,7 @@ class Training:
             schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
             template_statistics=template_statistics(self.grounding, problem),
+            mapping=grounding.bound.dataset.mapping,
             seconds=time.perf_counter() - started,
         )
 

@@ -97,6 +97,7 @@ class LearnedModel:
         request: The backend and the settings of the request; None if the run folder is of an earlier version.
         trials: The candidates among which `auto` chose, as table rows; see `FitResult`. Run folders do not store the
             seconds in the rows, but in the timings.
+        mapping: The section `tables` of the manifest of the training data; None if they had no manifest.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -118,6 +119,7 @@ class LearnedModel:
     statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     request: BackendRequest | None = None
     trials: tuple[Mapping[str, Any], ...] = ()
+    mapping: str | None = None
     seconds: float = field(default=0.0, compare=False)
 
     @property

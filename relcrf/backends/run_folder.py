@@ -2,10 +2,10 @@
 
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
-`log.jsonl` (the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
-`manifest.json` (the hashes of the other files except the timings, and the provenance of the run). All files except the
-timings are bitwise reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; a
-complete run is renamed to `NAME`.
+`log.jsonl` (the optimiser's log), `tables.toml` if the training data had a manifest, `moments.npy` and
+`histograms.json` if the backend provides them, `timings.json`, and `manifest.json` (the hashes of the other files
+except the timings, and the provenance of the run). All files except the timings are bitwise reproducible. During
+training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is renamed to `NAME`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from relcrf.backends.learned_model import SEPARATE_LAYOUTS, BackendRequest, Lear
 from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
+from relcrf.data.manifest import file_names
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
 from relcrf.files import (
     file_lock,
@@ -51,6 +52,9 @@ FORMAT_VERSION = 2
 """Version of the format of run folders; `load` rejects folders of other versions."""
 
 MANIFEST = "manifest.json"
+
+TABLES = "tables.toml"
+"""The tables of the manifest of the training data, which are also applied to other folders."""
 
 
 def _resolve(folder: Path) -> Path:
@@ -196,6 +200,8 @@ def save(
         dictionaries["statistics"] = {name: values.tolist() for name, values in sorted(learned.statistics.items())}
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
+    if learned.mapping is not None:
+        write_text(partial / TABLES, learned.mapping)
     for name, vector in learned.vectors.items():
         write_array(partial / f"{name}.npy", vector)
     write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
@@ -267,6 +273,9 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, "model.rcrf") as path:
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         require_valid(spec)
+    with _checked_path(folder, TABLES) as path:
+        mapping = path.read_text(encoding="utf-8") if path.exists() else None
+        file_names(mapping or "tables = {}")  # raises an error if the file is damaged
     vectors = {}
     for name, size in sorted(sizes.items()):
         with _checked_path(folder, f"{name}.npy") as path:
@@ -296,6 +305,7 @@ def load(folder: Path) -> LearnedModel:
         template_statistics=factor_statistics,
         request=request,
         trials=trials,
+        mapping=mapping,
     )
 
 

@@ -153,7 +153,7 @@ def evaluate(
 def _evaluate_run(
     run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions, rank: list[str]
 ) -> Evaluation:
-    fit = api.load_fit(run)
+    fit, tables = api.load_fit(run), tables.for_run(run)
     plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)

@@ -71,7 +71,7 @@ def explain(
     picture = options.picture
     if picture is not None:
         require_drawable(picture)
-    fit = api.load_fit(run)
+    fit, tables = api.load_fit(run), tables.for_run(run)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     with show_progress(quiet=as_json) as display:
         grounding = tables.ground(fit, display)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from relcrf import api
-from relcrf.cli.options import JsonOption, MemoryOption, ModelArgument, TableOptions
+from relcrf.cli.options import JsonOption, ManifestOption, MemoryOption, ModelArgument, TableOptions
 from relcrf.cli.output import (
     format_size,
     print_json,
@@ -36,6 +36,7 @@ def check(
         str | None,
         typer.Option("--data", "-d", metavar="SOURCE", help="Tables to check against the model."),
     ] = None,
+    manifest: ManifestOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,7 +45,7 @@ def check(
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
     loaded = api.load(model)
-    warnings, notes = loaded.check(Dataset(data, memory=memory)) if data else (loaded.warnings, [])
+    warnings, notes = loaded.check(Dataset(data, manifest=manifest, memory=memory)) if data else (loaded.warnings, [])
     if as_json:
         print_json({"errors": [], "warnings": [w.as_dict() for w in warnings], "notes": notes})
         return

@@ -144,7 +144,8 @@ def train(
         for value in values:
             make_backend(learning.backend, **{**chosen, name: value})
     loaded = api.load(model)
-    inputs = [path for path in (tables.cache, None if "://" in tables.data else Path(tables.data)) if path is not None]
+    source = None if "://" in tables.data else Path(tables.data)
+    inputs = [path for path in (tables.cache, tables.manifest, source) if path is not None]
     run_folder.require_writable(folder.out, resume=folder.resume, force=folder.force, inputs=inputs)
     if folder.export is not None:
         _require_export_path(folder.export, loaded, system)
@@ -305,7 +306,7 @@ def predict(
     """
     if out is not None:
         require_writable(out)
-    fit = api.load_fit(run)
+    fit, tables = api.load_fit(run), tables.for_run(run)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
     with session.show_progress() as display:

@@ -7,21 +7,24 @@ command line has all options of the group, and the command receives an instance 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.backends import run_folder
 from relcrf.cli.help_panels import HOLDOUT, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
+from relcrf.data.manifest import FILE_NAME, file_names
 from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -40,7 +43,15 @@ DataOption = Annotated[
         "--data",
         "-d",
         metavar="SOURCE",
-        help="Tables: folder, manifest, database or URL.",
+        help="Folder, manifest, database or URL.",
+    ),
+]
+ManifestOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--manifest",
+        metavar="PATH",
+        help="Manifest of the tables in --data.",
     ),
 ]
 MemoryOption = Annotated[
@@ -105,11 +116,34 @@ class TableOptions(LimitOptions):
     """The tables of a command, with the limits of `LimitOptions`."""
 
     data: DataOption
+    manifest: ManifestOption = None
 
     @cached_property
     def dataset(self) -> Dataset:
         """The tables, opened on first use."""
-        return Dataset(self.data, memory=self.memory)
+        return Dataset(self.data, manifest=self.manifest, memory=self.memory)
+
+    def for_run(self, run: Path) -> Self:
+        """Return the options with the manifest of a run, if it is applied to the tables; see `run_manifest`."""
+        return replace(self, manifest=run_manifest(run, self.data, self.manifest))
+
+
+def run_manifest(run: Path, data: str, manifest: Path | None) -> Path | None:
+    """Return the manifest for tables of a run: the given one, or the stored one if the tables need it.
+
+    The stored one applies to a folder without `dataset.toml` that contains one of its files; a note reports this.
+
+    Args:
+        data: Value of `--data`.
+        manifest: Value of `--manifest`.
+    """
+    stored, folder = run_folder.contained_path(run, run_folder.TABLES), Path(data)
+    if manifest is not None or not stored.is_file() or not folder.is_dir() or os.path.lexists(folder / FILE_NAME):
+        return manifest
+    if not any((folder / name).exists() for name in file_names(stored.read_text(encoding="utf-8"))):
+        return None
+    print_note(f"the tables of '{data}' are read as '{stored}' describes them")
+    return stored
 
 
 @dataclass(frozen=True, kw_only=True)

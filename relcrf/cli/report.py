@@ -10,7 +10,16 @@ import typer
 
 from relcrf import api
 from relcrf.cli.evaluate import split_of_run
-from relcrf.cli.options import CacheOption, HoldoutOptions, JsonOption, LimitOptions, RunArgument, note_cache_use
+from relcrf.cli.options import (
+    CacheOption,
+    HoldoutOptions,
+    JsonOption,
+    LimitOptions,
+    ManifestOption,
+    RunArgument,
+    note_cache_use,
+    run_manifest,
+)
 from relcrf.cli.output import format_size, print_json, print_line, print_note, show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan
@@ -34,6 +43,7 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             help="Tables with held-out labels to evaluate the run on.",
         ),
     ] = None
+    manifest: ManifestOption = None
     learning_curve: Annotated[
         bool, typer.Option("--learning-curve", help="Plot a learning curve: train on 1/8, 1/4 and 1/2 of the labels.")
     ] = False
@@ -93,7 +103,8 @@ def report(
     if options.data is not None:
         with show_progress(quiet=as_json) as display:
             display.start_phase("reading tables")
-            dataset = Dataset(options.data, memory=options.memory)
+            manifest = run_manifest(run, options.data, options.manifest)
+            dataset = Dataset(options.data, manifest=manifest, memory=options.memory)
             grounding = fit.ground(dataset, options.budget, display.report_grounding, cache=cache)
             plan = options.holdout_plan(split_of_run(run) or dataset.split)
             held_out = None if plan is None else hold_out(grounding, plan)
@@ -103,7 +114,7 @@ def report(
                 grounding,
                 None if held_out is None else held_out.hidden,
                 scored=None if held_out is None else held_out.test,
-                options=_option_words(dataset, plan),
+                options=_option_words(dataset, options.manifest, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
                 observe=display.report_inference,
@@ -121,9 +132,9 @@ def report(
     print_line(f"wrote {path} ({format_size(n_bytes)}, {len(written.plots)} plots)")
 
 
-def _option_words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
+def _option_words(dataset: Dataset, manifest: Path | None, plan: SplitPlan | None) -> tuple[str, ...]:
     """Return the command line options for the data and the holdout, without database passwords."""
-    words = ["--data", dataset.location]
+    words = ["--data", dataset.location, *([] if manifest is None else ["--manifest", str(manifest)])]
     if plan is not None and plan != dataset.split:
         words += plan.options
     return tuple(words)

@@ -19,7 +19,7 @@ from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol, table_digests, versions
 from relcrf.cli.help_panels import RESOURCES
-from relcrf.cli.options import DataOption, JsonOption, RunArgument
+from relcrf.cli.options import DataOption, JsonOption, ManifestOption, RunArgument, run_manifest
 from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
@@ -34,6 +34,7 @@ LOCAL_MASTER = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
 def reproduce(
     run: RunArgument,
     data: DataOption,
+    manifest: ManifestOption = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -75,7 +76,9 @@ def reproduce(
     protocol = _local_protocol(stored.protocol, run, workers, spark_master, memory)
     changed_versions = {name: (was, now) for name, was, now in _pair_by_name(stored.versions, versions()) if was != now}
     with show_progress(quiet=as_json) as display, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
-        rerun = _rerun_training(original, stored, protocol, run, data, Path(folder) / "run", display)
+        display.start_phase("reading tables")
+        dataset = Dataset(data, manifest=run_manifest(run, data, manifest), memory=protocol.memory)
+        rerun = _rerun_training(original, stored, protocol, run, dataset, Path(folder) / "run", display)
         rows = _compare_files(run, rerun)
     changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
     if not as_json:
@@ -130,7 +133,7 @@ def _rerun_training(
     stored: Provenance,
     protocol: TrainingProtocol,
     run: Path,
-    data: str,
+    dataset: Dataset,
     out: Path,
     display: ProgressMonitor,
 ) -> Path:
@@ -140,8 +143,6 @@ def _rerun_training(
         DataError: The data differ from the training data of the run.
     """
     model = api.load(run / "model.rcrf")
-    display.start_phase("reading tables")
-    dataset = Dataset(data, memory=protocol.memory)
     requested = original.original_request
     request = TrainingRequest(model.spec, requested.backend, requested.settings, dataset, protocol)
     training = request.ground(display.report_grounding)
@@ -156,7 +157,8 @@ def _rerun_training(
     monitor = CheckpointMonitor(run_folder.prepare_partial_folder(out, resume=False), training.identity, display.step)
     with request.executor() as executor:
         learned = training.run(monitor, executor)
-    run_folder.save(learned, out, {}, provenance=provenance)
+    # The tables are equal, even if another manifest than that of the run describes them.
+    run_folder.save(replace(learned, mapping=original.mapping), out, {}, provenance=provenance)
     return out
 
 

@@ -13,7 +13,7 @@ import typer
 
 from relcrf import api
 from relcrf.backends.weight_names import largest_indices
-from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, RunArgument
+from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, ManifestOption, RunArgument, run_manifest
 from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
@@ -67,6 +67,7 @@ def weights(
         str | None,
         typer.Option("--data", "-d", metavar="SOURCE", help="Training tables, for standard errors and z."),
     ] = None,
+    manifest: ManifestOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show learned weights by name, with their support and, with --data, standard errors.
@@ -83,7 +84,8 @@ def weights(
     if data is not None:
         with show_progress(quiet=as_json) as display:
             display.start_phase("reading tables")
-            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, display.report_grounding)
+            dataset = Dataset(data, manifest=run_manifest(run, data, manifest), memory=limits.memory)
+            grounding = fit.ground(dataset, limits.budget, display.report_grounding)
             display.start_phase("computing standard errors")
             errors = standard_errors_from_data(learned, grounding, holdout.hidden(grounding), mask)
         frame = named_weights(learned, errors)
@@ -170,6 +172,7 @@ def diff(
             help="Tables on which to compare predictions and active edges.",
         ),
     ] = None,
+    manifest: ManifestOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show how two runs differ in settings, model, data, weights, structure and, with --data, predictions.
@@ -181,9 +184,8 @@ def diff(
     answers = None
     if data is not None:
         with show_progress(quiet=as_json) as display:
-            answers = _compare_predictions(
-                fits, Dataset(data, memory=limits.memory), limits.budget, display.report_grounding
-            )
+            dataset = Dataset(data, manifest=run_manifest(first, data, manifest), memory=limits.memory)
+            answers = _compare_predictions(fits, dataset, limits.budget, display.report_grounding)
     if as_json:
         facts = asdict(differences) | {
             "weights": differences.weights.to_dicts(top),

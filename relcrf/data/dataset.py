@@ -16,8 +16,7 @@ import duckdb
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
-from relcrf.data import manifest
-from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
+from relcrf.data.manifest import FILE_NAME, FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry, read_manifest
 from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
 from relcrf.data.readers.base import AbstractReader, SourceTable
@@ -70,6 +69,8 @@ class Dataset:
             database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
             Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
             graphs.
+        manifest: A manifest that is applied to the folder `source`, such as `tables.toml` of a run folder; its paths are
+            relative to this folder. None to use the manifest `dataset.toml` of the folder, if there is one.
         memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
 
     Raises:
@@ -77,20 +78,30 @@ class Dataset:
         UsageError: `memory` is not a size, or a format needs a package that is not installed.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any], *, memory: str = DEFAULT_MEMORY) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        manifest: str | os.PathLike[str] | None = None,
+        memory: str = DEFAULT_MEMORY,
+    ) -> None:
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
         """Storage of the columns of ground graphs, in memory or in temporary files."""
         self.split: SplitPlan | None = None
         """The plan in the manifest for holding out labels; None if the manifest contains no plan."""
+        self.mapping: str | None = None
+        """The section `tables` of the manifest, which a run folder stores; None without a manifest of a folder."""
         self.notes: list[str] = []
         """Messages to the user about the formats that the readers of the files assumed."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
         self.location = str(source)
-        if isinstance(source, Mapping):
+        if manifest is not None:
+            self._apply_manifest(Path(manifest), source)
+        elif isinstance(source, Mapping):
             self.location = "the given tables"
             for name, table in source.items():
                 self._add_value(name, table)
@@ -170,7 +181,7 @@ class Dataset:
 
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
-            manifest_path = path / manifest.FILE_NAME
+            manifest_path = path / FILE_NAME
             if os.path.lexists(manifest_path):
                 self._add_manifest(manifest_path)
             else:
@@ -180,7 +191,7 @@ class Dataset:
         if path.is_file() and path.suffix == ".toml":
             self._add_manifest(path)
         elif tables is None:
-            hint = f"pass a folder of tables, a {manifest.FILE_NAME} or a database"
+            hint = f"pass a folder of tables, a {FILE_NAME} or a database"
             problem = "is not a table file" if path.exists() else "does not exist"
             raise DataError(Diagnostic("E201", f"the dataset '{path}' {problem}", hint=hint))
         else:
@@ -224,11 +235,23 @@ class Dataset:
 
     # Manifests
 
-    def _add_manifest(self, path: Path) -> None:
-        content = manifest.read_manifest(path)
-        self.split = content.split
+    def _apply_manifest(self, path: Path, source: object) -> None:
+        """Add the tables that a manifest selects from the folder `source`.
+
+        Raises:
+            DataError: The source is not a folder (E201).
+        """
+        folder = Path(source) if isinstance(source, str | os.PathLike) else None
+        if folder is None or not folder.is_dir():
+            message = f"a manifest is applied to a folder, and {'the dataset' if folder is None else repr(str(folder))} is not"
+            raise DataError(Diagnostic("E201", message, hint=f"pass a folder, or omit the manifest '{path}'"))
+        self._add_manifest(path, folder)
+
+    def _add_manifest(self, path: Path, folder: Path | None = None) -> None:
+        content = read_manifest(path, folder)
+        self.split, self.mapping = content.split, content.mapping
         if not content.tables:
-            self._add_folder(path.parent)
+            self._add_folder(folder or path.parent)
             return
         problems: list[Diagnostic] = []
         source_tables: dict[str, SourceTable] = {}

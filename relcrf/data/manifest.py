@@ -21,6 +21,7 @@ from typing import Any
 from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, CsvFormat, is_text_encoding
 from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
 from relcrf.data.toml_locations import TomlLocations
+from relcrf.data.toml_text import render_tables
 from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span, listing, suggestion
 from relcrf.model.spec import fold_name
 
@@ -52,7 +53,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the manifest's folder, and the name of one of its tables; None if the file has only one table.
+    """A file in the folder of the tables, and the name of one of its tables; None if the file has only one table.
 
     Args:
         csv: The stated properties of a CSV file; None if the manifest states none.
@@ -65,7 +66,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class SqliteEntry:
-    """A table of a SQLite database in the manifest's folder."""
+    """A table of a SQLite database in the folder of the tables."""
 
     path: Path
     table: str
@@ -115,16 +116,31 @@ class TableEntry:
     columns_location: Span
 
 
+def file_names(mapping: str) -> list[str]:
+    """Return the paths of the files in the section `tables` of a valid manifest; see `Manifest`."""
+    tables = tomllib.loads(mapping)["tables"].values()
+    return [entry[kind] for entry in tables for kind in ("file", "sqlite") if kind in entry]
+
+
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest; if it lists no tables, the dataset consists of the table files in its folder."""
+    """The content of a manifest; if it lists no tables, the dataset consists of the table files in its folder.
+
+    Args:
+        mapping: The section `tables` as TOML, to apply it to other folders; None if it lists no tables, or a table of a
+            server, which does not belong to a folder.
+    """
 
     tables: tuple[TableEntry, ...]
     split: SplitPlan | None
+    mapping: str | None = None
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, folder: Path | None = None) -> Manifest:
     """Read a manifest and validate everything that does not require opening a table.
+
+    Args:
+        folder: The folder of the tables; None for the folder of the manifest.
 
     Raises:
         DataError: The manifest is invalid; the error lists every problem with its line.
@@ -146,7 +162,7 @@ def read_manifest(path: Path) -> Manifest:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DataError(_syntax_error(source, str(error))) from None
-    return _ManifestReader(path, content, TomlLocations(source)).read()
+    return _ManifestReader(path, folder or path.parent, content, TomlLocations(source)).read()
 
 
 def _syntax_error(source: Source, message: str) -> Diagnostic:
@@ -167,6 +183,7 @@ class _ManifestReader:
     """A reader of one manifest; it collects all problems."""
 
     path: Path
+    folder: Path
     content: Mapping[str, Any]
     locations: TomlLocations
     problems: list[Diagnostic] = field(default_factory=list)
@@ -185,7 +202,9 @@ class _ManifestReader:
         plan = self._read_split(split) if isinstance(split, dict) else None
         if self.problems:
             raise DataError(self.problems)
-        return Manifest(tuple(entries), plan)
+        has_server = any(isinstance(entry.source, PostgresEntry) for entry in entries)
+        mapping = render_tables(self.content["tables"]) if entries and not has_server else None
+        return Manifest(tuple(entries), plan, mapping)
 
     def _add_problem(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
@@ -286,14 +305,16 @@ class _ManifestReader:
         return None
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
-        """Return the path of a file. If it is missing or outside the manifest's folder, report this and return None."""
+        """Return the path of a file. If it is missing or outside the folder of the tables, report it and return None."""
         if "\0" in text:
             self._add_problem(f"{text!a} is not a file name", None, *path, code="E203")
             return None
-        file = self.path.parent / text
-        if Path(text).is_absolute() or not _resolve_links(file).is_relative_to(_resolve_links(self.path.parent)):
-            hint = "a manifest refers to files in its folder and the folders below; copy the file there"
-            self._add_problem(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
+        file = self.folder / text
+        if Path(text).is_absolute() or not _resolve_links(file).is_relative_to(_resolve_links(self.folder)):
+            is_own = self.folder == self.path.parent
+            place, owner = ("the folder of the manifest", "its") if is_own else (f"the folder '{self.folder}'", "this")
+            hint = f"a manifest refers to files in {owner} folder and the folders below; copy the file there"
+            self._add_problem(f"'{text}' is outside {place}", hint, *path, code="E233")
             return None
         if not os.path.isfile(file):  # unlike `file.is_file()`, returns False for a name that is too long
             siblings = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from relcrf.data.dataset import quoted
-from relcrf.language.keywords import is_name
+from relcrf.data.toml_text import toml_key, toml_value
 from relcrf.model.spec import fold_name
 from relcrf.proposal.names import NamePool
 from relcrf.proposal.profile import TableProfile
@@ -78,23 +77,11 @@ class ManifestBuilder:
             f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
         ]
         for name, (file, columns) in self.files.items():
-            lines += ["", f"[tables.{_toml_key(name)}]", f"file = {_toml_text(file)}"]
+            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file)}"]
             if columns:
-                pairs = ", ".join(f"{_toml_key(new)} = {_toml_text(old)}" for new, old in columns.items())
-                lines.append(f"columns = {{ {pairs} }}")
+                lines.append(f"columns = {toml_value(columns)}")
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():
-            lines += ["", f"# {comment}", f"[tables.{_toml_key(name)}]", f"sql = {_toml_text(sql)}"]
+            lines += ["", f"# {comment}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
             lines += ["open = true"] * (name in self.open_tables)
         return "\n".join(lines) + "\n"
-
-
-def _toml_key(name: str) -> str:
-    return name if is_name(name) else _toml_text(name)
-
-
-def _toml_text(value: str) -> str:
-    """Return a TOML string. All JSON escapes are valid in TOML, and DEL is the only further character to escape."""
-    if "\n" in value and "'''" not in value and all(c.isprintable() or c == "\n" for c in value):
-        return f"'''\n{value}'''"
-    return json.dumps(value, ensure_ascii=True)

@@ -24,7 +24,7 @@ class Proposal:
 
     Args:
         manifest: Path and text of the manifest; None if the model does not need a manifest.
-        data: The value of --data for commands that use this model.
+        data: The value of --data for commands that use this model; they also need the manifest, if there is one.
         commands: Commands for the user to run next.
     """
 
@@ -51,7 +51,7 @@ def write_proposal(
         DataError: The tables cannot be read, or their keys are not unique.
     """
     folder = _manifest_folder(source)
-    manifest_path = None if folder is None else folder / f"{model.stem}.toml"
+    manifest_path = None if folder is None else model.with_suffix(".toml")
     for path in (model, manifest_path):
         if path is not None and path.exists() and not force:
             hint = "choose another file with --out, or overwrite it with --force"
@@ -65,19 +65,14 @@ def write_proposal(
         if manifest_builder.is_needed and manifest_path is not None
         else None
     )
-    data = str(manifest_path) if manifest else source
-    commands = _next_commands(model, data, analysis.target)
-    partial = (
-        manifest_path.with_name(f".{manifest_path.stem}.partial.toml")
-        if manifest and manifest_path is not None
-        else None
-    )
+    commands = _next_commands(model, source, manifest and manifest[0], analysis.target)
+    partial = manifest and manifest[0].with_name(f".{model.stem}.partial.toml")
+    model.parent.mkdir(parents=True, exist_ok=True)
     try:
         if manifest and partial is not None:
             partial.write_text(manifest[1], encoding="utf-8")
-        dataset = Dataset(str(partial or source), memory=memory)
+        dataset = Dataset(source, manifest=partial, memory=memory)
         draft = draft_model(model.name, analysis, dataset, commands, progress)
-        model.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(model) as unfinished:
             unfinished.write_text(draft.text, encoding="utf-8")
         if manifest and partial is not None:
@@ -85,27 +80,28 @@ def write_proposal(
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
-    return Proposal(draft, model, manifest, data, commands)
+    return Proposal(draft, model, manifest, source, commands)
 
 
 def _manifest_folder(source: str) -> Path | None:
-    """Return the source if it is a folder without a manifest, so that a manifest can be written; otherwise None."""
+    """Return the source if it is a folder without a manifest, so that a manifest can describe it; otherwise None."""
     if source.startswith(SCHEMES):
         return None
     path = Path(source)
     return path if path.is_dir() and not (path / FILE_NAME).is_file() else None
 
 
-def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[str, ...]:
-    name, data_argument = shlex.quote(str(model)), shlex.quote(data)
+def _next_commands(model: Path, data: str, manifest: Path | None, target: PredictionTarget) -> tuple[str, ...]:
+    name, tables = shlex.quote(str(model)), f"--data {shlex.quote(data)}"
+    described = tables if manifest is None else f"{tables} --manifest {shlex.quote(str(manifest))}"
     run_folder = shlex.quote(f"runs/{model.stem}")
     split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation
     if relation is not None and not relation.levels and sum(a.entity is None for a in relation.arguments) == 1:
         backend = " --backend trmrf"  # the model declares candidate templates, among which trmrf chooses
     return (
-        f"relcrf check {name} --data {data_argument}",
-        f"relcrf plan {name} --data {data_argument}",
-        f"relcrf evaluate {name} --data {data_argument} --split {shlex.quote(split or 'hide=0.1')}{backend}",
-        f"relcrf train {name} --data {data_argument} --out {run_folder}{backend}",
-        f"relcrf predict {run_folder} --data {data_argument} --out predictions.csv",
+        f"relcrf check {name} {described}",
+        f"relcrf plan {name} {described}",
+        f"relcrf evaluate {name} {described} --split {shlex.quote(split or 'hide=0.1')}{backend}",
+        f"relcrf train {name} {described} --out {run_folder}{backend}",
+        f"relcrf predict {run_folder} {tables} --out predictions.csv",
     )

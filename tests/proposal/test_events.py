@@ -44,10 +44,9 @@ def test_payments_are_summarised_for_each_customer(shop, tmp_path):
     project = propose(shop, tmp_path / "m.rcrf")
     assert project.draft.analysis.target.name == "Customer.fraud"
     assert ("payment", "events") in roles(project) and ("payment", "relation CustomerDevice") in roles(project)
-    table = relcrf.Dataset(project.data).tables["customer"]
-    dataset = relcrf.Dataset(project.data)
+    dataset = relcrf.Dataset(project.data, manifest=project.manifest[0])
     columns = ["id", "n_payment", "n_device", "mean_amount", "max_amount", "share_channel_web", "share_time_at_night"]
-    assert set(columns) <= set(table.columns)
+    assert set(columns) <= set(dataset.tables["customer"].columns)
     selected = ", ".join(columns)
     found = dataset.connection.execute(f"SELECT {selected} FROM {dataset.tables['customer'].scan} AS raw").fetchall()
     with open(shop / "payment.csv", newline="") as file:

@@ -83,12 +83,14 @@ def test_attribute_table_of_numbers_and_sequence(tmp_path, out):
     folder = write_tables(tmp_path / "d", letter=letter, pixel_wide=pixel)
     project = propose(folder, out)
     assert names(project) == ["prior", "pixel", "step"]
-    assert project.manifest is not None and project.data == str(folder / "model.toml")
-    assert not (folder / ".model.partial.toml").exists()
+    manifest = out.with_suffix(".toml")
+    assert project.manifest is not None and project.manifest[0] == manifest and project.data == str(folder)
+    assert f"--data {folder} --manifest {manifest}" in project.commands[0] and "--manifest" not in project.commands[-1]
+    assert not out.with_name(f".{out.stem}.partial.toml").exists() and {p.suffix for p in folder.iterdir()} == {".csv"}
     assert {p.name: p.bindings for p in project.draft.plans} == {"prior": 48, "pixel": 48, "step": 36}
     assert any("--split fold" in command for command in project.commands)
     assert ("letter.fold", "a split of the rows: use it with --split") in project.draft.analysis.schema.excluded_columns
-    # The folder as a dataset is unchanged: the manifest has a name other than dataset.toml.
+    # The folder as a dataset is unchanged: the manifest is located beside the model.
     assert set(relcrf.Dataset(folder).tables) == {"letter", "pixelwide"}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,8 @@ import typer
 from relcrf.cli.options import JsonOption, MemoryOption
 from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.proposal.proposal import Proposal, write_proposal
+from relcrf.proposal.proposal import Proposal, propose
+from relcrf.proposal.trial import BACKEND, ModelTrial
 
 
 def new(
@@ -25,39 +28,71 @@ def new(
         typer.Option("--predict", "-p", metavar="NAME", help="Target: Table.column, or the table of a relation."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the files without asking.")] = False,
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose a first model for a folder of tables, check the model on the tables, and write it.
+    """Propose a first model for a folder of tables, try it on held-out labels, and write it.
 
     Example: relcrf new webkb/ --out webkb.rcrf --predict page.category
     """
     started = time.perf_counter()
     with show_progress(quiet=as_json) as display:
-        project = write_proposal(data, out, predict, memory, force=force, progress=display.start_phase)
+        proposal = propose(
+            data, out, predict, memory, force=force, with_trial=True, progress=display.start_phase
+        )  # fmt: skip
     seconds = time.perf_counter() - started
     if as_json:
-        print_json(_as_dict(project, seconds))
+        proposal.write()
+        print_json(_as_dict(proposal, seconds))
         return
-    draft, target = project.draft, project.draft.analysis.target
-    rows = [(f.table, f.role, f.rows, f.reason) for f in draft.analysis.schema.findings]
+    _print_proposal(proposal, seconds)
+    files = " and ".join(f"'{path}'" for path in (proposal.model, *(proposal.manifest or ())[:1]))
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"Write {files}?", default=True):
+        print_line("Nothing was written. To predict something else, add --predict NAME.")
+        return
+    proposal.write()
+    print_line(f"wrote {files}; next, run:")
+    for command in proposal.commands:
+        print_line(f"  {command}")
+
+
+def _print_proposal(proposal: Proposal, seconds: float) -> None:
+    draft, analysis = proposal.draft, proposal.draft.analysis
+    rows = [(f.table, f.role, f.rows, f.reason) for f in analysis.schema.findings]
     print_table("interpretation of the tables", ("table", "interpreted as", "rows", "reason"), rows)
+    if analysis.schema.excluded_columns:
+        print_table("columns that the model does not use", ("column", "reason"), analysis.schema.excluded_columns)
     counts = {p.name: p for p in draft.plans}
     shown = [
         (t.name, counts[t.name].bindings, counts[t.name].weights, t.comment)
         for t in draft.templates
         if t.name in counts
     ]
-    print_table(f"templates for {target.name}", ("template", "bindings", "weights", "description"), shown)
-    written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
+    print_table(f"templates for {analysis.target.name}", ("template", "bindings", "weights", "description"), shown)
     print_line(
-        f"wrote {written}: predicts {target.name} ({target.reason}); "
+        f"predicts {analysis.target.name} ({analysis.target.reason}); "
         f"{draft.n_variables:,} variables, {draft.n_labelled:,} labelled; {seconds:.1f} s",
     )  # fmt: skip
+    if analysis.alternatives:
+        print_line(f"other targets, for --predict: {', '.join(analysis.alternatives)}")
+    if proposal.trial is not None:
+        _print_trial(proposal.trial)
     for text in draft.notes:
         print_note(text)
-    for command in project.commands:
-        print_line(f"  {command}")
+
+
+def _print_trial(trial: ModelTrial) -> None:
+    """Print the scores on held-out labels, with the majority value and the model without relations for comparison."""
+    if trial.reason:
+        print_note(f"the model was not tried on held-out labels: {trial.reason}")
+        return
+    names = {"majority": "the most frequent value", "local": "the model without relations", BACKEND: "the model"}
+    rows = [(names[name], score.accuracy, score.log_likelihood) for name, score in trial.scores.items()]
+    n_labels = next(iter(trial.scores.values())).n
+    print_table(
+        f"trial: predictions of {n_labels:,} held-out labels", ("prediction", "accuracy", "log-likelihood"), rows
+    )
 
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
@@ -81,6 +116,7 @@ def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
         "tried_next": [p.name for p in draft.templates if not p.is_active],
         "variables": draft.n_variables,
         "labelled": draft.n_labelled,
+        "trial": {n: asdict(score) for n, score in project.trial.scores.items()} if project.trial else {},
         "commands": list(project.commands),
         "notes": list(draft.notes),
         "seconds": seconds,

@@ -1,9 +1,9 @@
-"""Proposals: model files for a folder of tables. A model is checked and grounded on the tables before it is written."""
+"""Proposals: model files for a folder of tables. A model is checked, grounded and tried before it is written."""
 
 from __future__ import annotations
 
-import os
 import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +16,18 @@ from relcrf.grounding.derive import Progress
 from relcrf.proposal.draft import ModelDraft, analyse_tables, draft_model
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.target import PredictionTarget
+from relcrf.proposal.trial import ModelTrial, try_model
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A draft that was written to the model file `model`.
+    """A draft, to be written to the model file `model`.
 
     Args:
         manifest: Path and text of the manifest; None if the model does not need a manifest.
         data: The value of --data for commands that use this model; they also need the manifest, if there is one.
         commands: Commands for the user to run next.
+        trial: The scores of the model on held-out labels; None if it was not tried.
     """
 
     draft: ModelDraft
@@ -33,18 +35,34 @@ class Proposal:
     manifest: tuple[Path, str] | None
     data: str
     commands: tuple[str, ...]
+    trial: ModelTrial | None
+
+    def write(self) -> None:
+        """Write the model, and the manifest if there is one."""
+        self.model.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in filter(None, ((self.model, self.draft.text), self.manifest)):
+            with atomic_path(path) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
 
 
-def write_proposal(
-    source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
+def propose(
+    source: str,
+    model: Path,
+    predicted: str | None,
+    memory: str,
+    *,
+    force: bool = False,
+    with_trial: bool = False,
+    progress: Progress = lambda name: None,
 ) -> Proposal:
-    """Propose a model of tables, check and ground it (see `draft_model`), and write it to a file.
+    """Propose a model of tables, and check and ground it (see `draft_model`).
 
     Args:
         source: A folder, file or URL that `Dataset` reads.
         model: Path of the model file to write, with the suffix .rcrf.
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
-        force: Overwrite existing files.
+        force: Whether existing files may be overwritten.
+        with_trial: Whether the model is trained to predict held-out labels; see `try_model`.
 
     Raises:
         UsageError: A file exists already, or nothing can be predicted.
@@ -66,21 +84,14 @@ def write_proposal(
         else None
     )
     commands = _next_commands(model, source, manifest and manifest[0], analysis.target)
-    partial = manifest and manifest[0].with_name(f".{model.stem}.partial.toml")
-    model.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if manifest and partial is not None:
-            partial.write_text(manifest[1], encoding="utf-8")
-        dataset = Dataset(source, manifest=partial, memory=memory)
+    with tempfile.TemporaryDirectory() as temporary:
+        manifest_draft = manifest and Path(temporary, manifest[0].name)
+        if manifest and manifest_draft:
+            manifest_draft.write_text(manifest[1], encoding="utf-8")
+        dataset = Dataset(source, manifest=manifest_draft, memory=memory)
         draft = draft_model(model.name, analysis, dataset, commands, progress)
-        with atomic_path(model) as unfinished:
-            unfinished.write_text(draft.text, encoding="utf-8")
-        if manifest and partial is not None:
-            os.replace(partial, manifest[0])
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
-    return Proposal(draft, model, manifest, source, commands)
+    trial = try_model(draft, progress) if with_trial else None
+    return Proposal(draft, model, manifest, source, commands, trial)
 
 
 def _manifest_folder(source: str) -> Path | None:

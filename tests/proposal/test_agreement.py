@@ -13,7 +13,7 @@ from relcrf.cli.main import app
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.graph.agreement_prior import MAX_CRITICAL_AGREEMENT
 from relcrf.graph.labelled_factors import measure_homophily
-from relcrf.proposal.proposal import write_proposal
+from relcrf.proposal import proposal
 
 
 def web_with_few_labels(folder, n_labelled, *, with_words=True, seed=0):
@@ -36,7 +36,9 @@ def web_with_few_labels(folder, n_labelled, *, with_words=True, seed=0):
 
 
 def propose(folder):
-    return write_proposal(str(folder), folder / "model.rcrf", "page.category", DEFAULT_MEMORY, force=False)
+    made = proposal.propose(str(folder), folder / "model.rcrf", "page.category", DEFAULT_MEMORY, force=False)
+    made.write()
+    return made
 
 
 def template(project, name):

@@ -9,11 +9,13 @@ from tables import write_tables
 import relcrf
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.datasets.fraud import fraud_tables, write_exports
-from relcrf.proposal.proposal import write_proposal
+from relcrf.proposal import proposal
 
 
 def propose(folder, out, predicted=None):
-    return write_proposal(str(folder), out, predicted, DEFAULT_MEMORY, force=True)
+    made = proposal.propose(str(folder), out, predicted, DEFAULT_MEMORY, force=True)
+    made.write()
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,24 @@
 
 import shlex
 import sqlite3
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tables import small_web, write_tables
+from typer.testing import CliRunner
 
 import relcrf
+from relcrf.cli.main import app
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
-from relcrf.proposal import draft
-from relcrf.proposal.proposal import write_proposal
+from relcrf.proposal import draft, proposal, trial
 
 
 def propose(folder, out, predicted=None, *, force=False):
-    return write_proposal(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
+    made = proposal.propose(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
+    made.write()
+    return made
 
 
 @pytest.fixture
@@ -273,3 +277,26 @@ def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path):
         assert code == 0, err
     code, _, err = relcrf_("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 2 and err.count("error[E374]") == 1
+    scores = found["trial"]
+    assert set(scores) == {"majority", "local", "auto"} and {score["n"] for score in scores.values()} == {12}
+    assert scores["auto"]["accuracy"] >= scores["majority"]["accuracy"]
+
+
+def test_terminal_is_asked_before_files_are_written(tmp_path, monkeypatch):
+    folder = small_web(tmp_path / "web")
+    monkeypatch.setattr("relcrf.cli.new.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    arguments = ["new", str(folder), "--out", str(tmp_path / "m.rcrf")]
+    result = CliRunner().invoke(app, arguments, input="n\n")
+    assert result.exit_code == 0 and "Nothing was written" in result.output and not (tmp_path / "m.rcrf").exists()
+    result = CliRunner().invoke(app, arguments, input="y\n")
+    assert result.exit_code == 0 and (tmp_path / "m.rcrf").exists()
+    result = CliRunner().invoke(app, [*arguments, "--yes", "--force"])
+    assert result.exit_code == 0 and "Write" not in result.output
+
+
+def test_large_models_are_not_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 59)
+    made = proposal.propose(
+        str(small_web(tmp_path / "web")), tmp_path / "m.rcrf", None, DEFAULT_MEMORY, with_trial=True
+    )
+    assert made.trial is not None and made.trial.reason == "it has more than 59 variables" and not made.trial.scores

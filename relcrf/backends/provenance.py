@@ -88,17 +88,19 @@ class Provenance:
         fingerprint: The `fingerprint` of the training run.
         tables: Digests of the tables that the model reads, by name.
         versions: Versions of relcrf, Python, numerical packages and plugins, and the machine type.
+        notes: What reading the tables assumed, and the rows that the policies of the data's manifest repaired.
     """
 
     fingerprint: str
     protocol: TrainingProtocol
     tables: Mapping[str, TableDigest]
     versions: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def collect(cls, fingerprint: str, protocol: TrainingProtocol, bound: BoundModel) -> Provenance:
         """Return the provenance of a training run in the current process."""
-        return cls(fingerprint, protocol, table_digests(bound), versions())
+        return cls(fingerprint, protocol, table_digests(bound), versions(), tuple(bound.notes))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the provenance in a form that JSON can represent."""

@@ -25,12 +25,12 @@ class BagCoder(ColumnCoder):
     ) -> tuple[RawTable, str, str, str | None] | None:
         """Return (table, entity column, value column, count column or None) of a bag; None if it has no valid table."""
         assert isinstance(attribute.type, Bag)
-        own_table = self.dataset.find_table(entity.name)
+        own_table = self.bound.find_table(entity.name)
         column = own_table.column(attribute.name) if own_table else None
         if own_table is not None and column is not None and own_table.column_type(column).endswith("[]"):
             return self._unnest_list_column(own_table, entity, column)
         names = bag_table_names(entity, attribute)
-        table = self.dataset.find_table(*names)
+        table = self.bound.find_table(*names)
         if table is None:
             if not quiet:
                 self._report_missing_table(f"bag {entity.name}.{attribute.name}", *names)

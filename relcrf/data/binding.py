@@ -26,6 +26,7 @@ from relcrf.data.names import (
     relation_table,
     state_column_names,
 )
+from relcrf.data.row_policies import RowRepairer, policy_hint
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model import spec as s
 from relcrf.model.types import Bag, Bool, DomainType
@@ -74,6 +75,7 @@ class _Binder(BagCoder):
         self.vocabulary = vocabulary
 
     def run(self) -> BoundModel:
+        self._repair_rows()
         for domain in (*self.spec.domains, *self.spec.inline_domains):
             self._bind_domain(domain)
         for entity in self.spec.entities:
@@ -86,6 +88,51 @@ class _Binder(BagCoder):
             # Several declarations may read the same table; report its problems only once.
             raise DataError({(d.code, d.message, d.location): d for d in self.problems}.values())
         return self.bound
+
+    def _repair_rows(self) -> None:
+        """Apply the policies of the manifest for duplicate rows and orphans."""
+        repairer = RowRepairer(self.bound)
+        references: list[tuple[str, str, dict[str, s.Entity]]] = []
+        """For each relation and bag: its name, its table, and the entity types by the columns that refer to them."""
+        for entity in self.spec.entities:
+            table = self.bound.find_table(entity.name)
+            if table is not None and (key := table.column(entity.key)) is not None:
+                with self._collect_read_errors(table):
+                    repairer.merge_duplicates(table, [key], "key")
+            for attribute in (a for a in entity.attributes if isinstance(a.type, Bag)):
+                bag = self._find_bag_columns(entity, attribute, quiet=True)
+                if bag is not None and (table is None or bag[0].name != table.name):
+                    references.append((f"{entity.name}.{attribute.name}", bag[0].name, {bag[1]: entity}))
+        relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
+        for relation in relations:
+            table = self.bound.find_table(relation.name)
+            found = [] if table is None else self._find_argument_columns(relation, table, quiet=True)
+            columns = [column for column in found if column is not None]
+            if table is not None and len(columns) == len(relation.parameters):
+                with self._collect_read_errors(table):
+                    repairer.merge_duplicates(table, columns, "arguments")
+                types = [self.spec.entity(parameter.type_name) for parameter in relation.parameters]
+                referred = {column: kind for column, kind in zip(columns, types, strict=True) if kind is not None}
+                references.append((relation.name, table.name, referred))
+        referring = [
+            (name, table, referred)
+            for name, table_name, referred in references
+            if (table := self.bound.find_table(table_name)) is not None
+        ]
+        for entity in self.spec.entities:
+            added = [
+                (table, column)
+                for _, table, referred in referring
+                for column, other in referred.items()
+                if table.policies.orphans == "add" and other is entity
+            ]
+            if added:
+                with self._collect_read_errors(added[0][0]):
+                    repairer.add_entities(entity, added)
+        for name, table, referred in referring:
+            if table.policies.orphans == "drop" and referred:
+                with self._collect_read_errors(table):
+                    repairer.drop_orphans(name, table, referred)
 
     # Domains
 
@@ -115,7 +162,7 @@ class _Binder(BagCoder):
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             code_table = f"cells.{domain.name}.{number}"
-            source = self.dataset.find_table(table.name) or table  # for a list column, `table` unnests the raw table
+            source = self.bound.find_table(table.name) or table  # for a list column, `table` unnests the raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
@@ -139,7 +186,7 @@ class _Binder(BagCoder):
         """Return every column that holds values of a domain."""
         columns_found: list[tuple[RawTable, str | None]] = []
         for entity in self.spec.entities:
-            table = self.dataset.find_table(entity.name)
+            table = self.bound.find_table(entity.name)
             for attribute in entity.attributes:
                 if attribute.type == DomainType(domain) and table is not None:
                     columns_found.append((table, table.column(attribute.name)))
@@ -147,7 +194,7 @@ class _Binder(BagCoder):
                     columns_found.append((bag[0], bag[2]))
         relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
         for relation in relations:
-            table = self.dataset.find_table(relation.name)
+            table = self.bound.find_table(relation.name)
             if table is None:
                 continue
             if isinstance(relation, s.Relation):
@@ -166,7 +213,7 @@ class _Binder(BagCoder):
     # Entities
 
     def _bind_entity(self, entity: s.Entity) -> None:
-        table = self.dataset.find_table(entity.name)
+        table = self.bound.find_table(entity.name)
         if table is None:
             self._report_missing_table(f"entity {entity.name}", entity.name)
         else:
@@ -232,7 +279,8 @@ class _Binder(BagCoder):
             duplicates = find_duplicate_rows(self.connection, table, key, [text])
             assert duplicates
             message = f"two rows of {entity.name} have the key '{duplicates.value}'"
-            self.problems.append(duplicates.diagnostic("E214", message, table, key, "keys must be distinct"))
+            hint = f"keys must be distinct; {policy_hint(table, 'duplicates')}"
+            self.problems.append(duplicates.diagnostic("E214", message, table, key, hint))
         return "BIGINT" if integers == present else "VARCHAR"
 
     # Relations
@@ -262,7 +310,7 @@ class _Binder(BagCoder):
         return by_name
 
     def _bind_relation(self, relation: s.Relation) -> None:
-        table = self.dataset.find_table(relation.name)
+        table = self.bound.find_table(relation.name)
         if table is None:
             self._report_missing_table(f"relation {relation.name}", relation.name)
             return
@@ -349,7 +397,7 @@ class _Binder(BagCoder):
                 message = (
                     f"a tuple of {relation.name} occurs more than once, with different values of '{value.raw_column}'"
                 )
-                hint = "a tuple has one value per attribute; aggregate its rows or keep one of them"
+                hint = f"a tuple has one value per attribute; {policy_hint(table, 'duplicates')}"
                 self.problems.append(duplicates.diagnostic("E220", message, table, value.raw_column, hint))
 
     def _find_value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
@@ -375,7 +423,7 @@ class _Binder(BagCoder):
     def _bind_random_relation(self, relation: s.RandomRelation) -> None:
         """Create the table of a random relation's listed tuples and states; a tuple without a value is unobserved."""
         name = listed_table(relation.name)
-        table = self.dataset.find_table(relation.name)
+        table = self.bound.find_table(relation.name)
         if table is None:
             table_names = [t.name for t in self.dataset.tables.values()]
             guess = suggestion(relation.name, table_names)

@@ -17,12 +17,12 @@ import duckdb
 import numpy as np
 
 from relcrf.data.coding import text_sql
-from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.functions import external_function
-from relcrf.model.spec import ModelSpec
+from relcrf.model.spec import ModelSpec, fold_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +42,7 @@ class BoundModel:
         product_relations: Random relations with a variable for every combination of argument values.
         external_tables: Coded tables that are stored as NumPy columns outside DuckDB: bags, sorted by entity and value.
         sources: Locations of the raw tables, by entity type, relation, bag (`Entity.attribute`) or domain.
+        repaired_tables: Raw tables to which the policies of the manifest were applied, by name.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
         statistics: Document frequencies, means and deviations by expression; `grounding/entity_values.py` adds them.
         given_statistics: The statistics of the training data, if the model is trained.
@@ -58,6 +59,7 @@ class BoundModel:
     product_relations: set[str] = field(default_factory=set)
     sources: dict[str, set[str]] = field(default_factory=dict)
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    repaired_tables: dict[str, RawTable] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
     statistics: dict[str, np.ndarray] = field(default_factory=dict)
     given_statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -71,6 +73,11 @@ class BoundModel:
                 self.dataset.store.add_function(function)
         self.connection, self.schema = self.dataset.new_schema()
         weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
+
+    def find_table(self, *names: str) -> RawTable | None:
+        """Return the first existing raw table among `names`, repaired according to the manifest; None if there is none."""
+        table = self.dataset.find_table(*names)
+        return table and self.repaired_tables.get(fold_name(table.name), table)
 
     def register_columns(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
         """Register columns as a table of the bound model; DuckDB scans the columns without a copy."""
@@ -126,7 +133,7 @@ class BoundModel:
 
     def has_column(self, entity: str, column: str) -> bool:
         """Return True if the raw table of an entity type has a column, even if the model does not declare it."""
-        table = self.dataset.find_table(entity)
+        table = self.find_table(entity)
         return table is not None and table.column(column) is not None
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
@@ -135,7 +142,7 @@ class BoundModel:
         Raises:
             DataError: The table has no such column (E212).
         """
-        table = self.dataset.find_table(entity)
+        table = self.find_table(entity)
         column_name = table.column(column) if table else None
         declared = self.spec.entity(entity)
         if table is None or column_name is None or declared is None:

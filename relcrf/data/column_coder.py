@@ -20,6 +20,7 @@ from relcrf.data.coding import (
 )
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import domain_table, entity_table, vector_column_pattern
+from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
@@ -222,12 +223,16 @@ class ColumnCoder:
         ]
         if type_name in self.key_types and not any_row_matches(self.connection, table, f"NOT {matches[0]}"):
             return  # every cell equals a key, so none is empty
-        self._report_missing_values(table, column, message, hint, row_filter)
-        if type_name not in self.key_types:
+        entity = self.spec.entity(type_name)
+        repair = "" if entity is None else f"; {policy_hint(table, 'orphans')}"
+        self._report_missing_values(table, column, message, hint + repair, row_filter)
+        if entity is None or type_name not in self.key_types:
             return
         condition = f"{text_sql(table, column)} IS NOT NULL AND {row_filter} AND NOT {matches[1]}"
         if bad := find_bad_rows(self.connection, table, column, condition):
-            hint = f"every value of this column must be a key in the table of {type_name}"
+            hint = f"every value of this column must be a key in the table of {type_name}{repair}"
+            if table.policies.orphans == "add" and any(isinstance(a.type, Vector) for a in entity.attributes):
+                hint = f"an entity with a vector cannot be added, because vectors cannot be missing{repair}"
             self.problems.append(bad.diagnostic("E219", f"unknown {type_name} '{bad.value}'", table, column, hint))
 
     def _report_missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:

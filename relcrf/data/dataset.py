@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,12 +17,22 @@ import duckdb
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
-from relcrf.data.manifest import FILE_NAME, FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry, read_manifest
+from relcrf.data.manifest import (
+    FILE_NAME,
+    FileEntry,
+    PostgresEntry,
+    QueryEntry,
+    RowPolicies,
+    SqliteEntry,
+    TableEntry,
+    read_manifest,
+)
 from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
+from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, mask_url, read_query, read_server, url_problem
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
@@ -46,6 +57,8 @@ class RawTable(NamedColumns):
         is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
             and false if False.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
+        policies: The policies for invalid rows that the manifest declares.
+        reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
     """
 
     name: str
@@ -55,6 +68,8 @@ class RawTable(NamedColumns):
     types: tuple[str, ...]
     is_open: bool = False
     numbered_scan: str | None = None
+    policies: RowPolicies = field(default_factory=RowPolicies)
+    reading: str = ""
 
     def column_type(self, column: str) -> str:
         """Return DuckDB's type of a column."""
@@ -272,7 +287,10 @@ class Dataset:
                 result.name: result for result in run_queries(queries, list(source_tables.values()), self.store)
             }
         for entry in content.tables:
-            self._add_table(source_tables[entry.name], entry)
+            table = source_tables[entry.name]
+            if isinstance(entry.source, QueryEntry):
+                table = replace_missing_texts(table, entry.missing, self.connection)
+            self._add_table(table, entry)
 
     def _read_entry(self, entry: TableEntry) -> SourceTable:
         """Return the table of a manifest entry that is not a query."""
@@ -305,7 +323,7 @@ class Dataset:
                     raise DataError(Diagnostic("E232", message, entry.source_location, hint))
             case _:
                 raise AssertionError(f"{entry.source} is a query")
-        return replace(matches[0], name=entry.name)
+        return replace_missing_texts(replace(matches[0], name=entry.name), entry.missing, self.connection)
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, and rename its columns as the manifest entry specifies."""
@@ -323,15 +341,22 @@ class Dataset:
             )
         columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
         is_open = entry is not None and entry.is_open
+        location = source_table.location
+        if any(other.location == location for other in self.tables.values()):
+            location = f"{location}, table '{source_table.name}'"  # two entries of a manifest may read one file
         table = RawTable(
             source_table.name,
-            source_table.location,
+            location,
             source_table.scan,
             columns,
             types,
             is_open,
             source_table.numbered_scan,
         )
+        if entry is not None:
+            csv = entry.source.csv if isinstance(entry.source, FileEntry) else None
+            reading = json.dumps([csv and asdict(csv), entry.missing]) if csv or entry.missing else ""
+            table = replace(table, policies=entry.policies, reading=reading)
         self.tables[fold_name(source_table.name)] = (
             _rename_columns(table, entry) if entry is not None and entry.columns else table
         )
@@ -398,7 +423,8 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
             raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
     # A location must identify one table; two manifest entries may read one file and rename columns differently.
-    location = f"{table.location}, table '{table.name}'"
+    suffix = f", table '{table.name}'"
+    location = table.location.removesuffix(suffix) + suffix
     return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 
 

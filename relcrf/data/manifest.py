@@ -14,7 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,12 @@ _TABLE_KEYS = {
     "columns": dict,
     "open": bool,
     "csv": dict,
+    "missing": list,
+    "duplicates": str,
+    "orphans": str,
 }
-_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "missing": list}
+_POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
+_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str}
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
 _TYPE_NAMES = {
     str: "a string",
@@ -98,6 +102,19 @@ class QueryEntry:
 
 
 @dataclass(frozen=True)
+class RowPolicies:
+    """The policies of a table for invalid rows, see `row_policies.py`.
+
+    Args:
+        duplicates: For rows with the key or the arguments of another row: `error`, `first`, `last` or `merge`.
+        orphans: For rows that refer to unknown entities: `error`, `drop` or `add`.
+    """
+
+    duplicates: str = "error"
+    orphans: str = "error"
+
+
+@dataclass(frozen=True)
 class TableEntry:
     """A table of a manifest.
 
@@ -106,6 +123,7 @@ class TableEntry:
         is_open: For a table of a random relation: unlisted tuples are query variables if True, and false if False.
         source_location: Span of the source in the manifest.
         columns_location: Span of the key `columns` in the manifest.
+        missing: Texts of cells without a value; empty for a CSV file, whose `CsvFormat` has them.
     """
 
     name: str
@@ -114,6 +132,8 @@ class TableEntry:
     is_open: bool
     source_location: Span
     columns_location: Span
+    missing: tuple[str, ...] = ()
+    policies: RowPolicies = field(default_factory=RowPolicies)
 
 
 def file_names(mapping: str) -> list[str]:
@@ -226,7 +246,7 @@ class _ManifestReader:
 
     def _read_table(self, name: str, entry: Mapping[str, Any]) -> TableEntry | None:
         path = ("tables", name)
-        if not self._check_keys(entry, _TABLE_KEYS, path):
+        if not (self._check_keys(entry, _TABLE_KEYS, path) and self._check_row_keys(entry, *path)):
             return None
         source = self._read_source(name, entry)
         columns = entry.get("columns", {})
@@ -243,7 +263,23 @@ class _ManifestReader:
             return None
         key = next(k for k in _SOURCES if k in entry)
         source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
-        return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span)
+        is_csv = isinstance(source, FileEntry) and source.csv is not None
+        missing = () if is_csv else tuple(entry.get("missing", ()))
+        policies = RowPolicies(**{policy: entry[policy] for policy in _POLICIES if policy in entry})
+        return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span, missing, policies)
+
+    def _check_row_keys(self, entry: Mapping[str, Any], *path: str) -> bool:
+        """Report invalid values of `missing` and of the policies; return True if there are none."""
+        before = len(self.problems)
+        missing = entry.get("missing", [])
+        if not all(isinstance(text, str) for text in missing):
+            message = f"'missing' must be a list of strings, not {_format_value(missing)}"
+            self._add_problem(message, 'write missing = ["NA", "-"]', *path, "missing")
+        for policy, values in _POLICIES.items():
+            if entry.get(policy, "error") not in values:
+                hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"
+                self._add_problem(f"'{entry[policy]}' is not a policy for {policy}", hint, *path, policy)
+        return len(self.problems) == before
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]
@@ -274,21 +310,23 @@ class _ManifestReader:
             return None
         if kind == "sqlite":
             return SqliteEntry(file, entry.get("table", name))
-        if "csv" not in entry:
+        is_csv = re.search(r"\.[ct]sv(\.gz|\.zst)?$", file.name.lower()) is not None
+        if "csv" not in entry and not (is_csv and "missing" in entry):
             return FileEntry(file, entry.get("table"))
-        csv = self._read_csv_format(file, entry["csv"], *path, "csv")
-        return None if csv is None else FileEntry(file, entry.get("table"), csv)
+        csv = self._read_csv_format(file, entry.get("csv", {}), *path, "csv", is_csv=is_csv)
+        if csv is None:
+            return None
+        return FileEntry(file, entry.get("table"), replace(csv, missing=tuple(entry.get("missing", ()))))
 
-    def _read_csv_format(self, file: Path, entry: Mapping[str, Any], *path: str) -> CsvFormat | None:
+    def _read_csv_format(self, file: Path, entry: Mapping[str, Any], *path: str, is_csv: bool) -> CsvFormat | None:
         """Return the stated format of a CSV file. If the statement is invalid, report this and return None."""
         if not self._check_keys(entry, _CSV_KEYS, path):
             return None
-        if not re.search(r"\.[ct]sv(\.gz|\.zst)?$", file.name.lower()):
+        if not is_csv:
             hint = "remove it; the other formats of files need no description"
             self._add_problem(f"'{file.name}' is not a CSV file", hint, *path)
             return None
         delimiter, encoding, decimal = (entry.get(key) for key in ("delimiter", "encoding", "decimal"))
-        missing = entry.get("missing", [])
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n\0'):
             hint = 'write one ASCII character that is not a quote, such as delimiter = ";"'
             self._add_problem(f"{delimiter!r} is not a delimiter", hint, *path, "delimiter")
@@ -297,11 +335,8 @@ class _ManifestReader:
             self._add_problem(f"'{encoding}' is not a text encoding", hint, *path, "encoding")
         elif decimal is not None and decimal not in DECIMAL_SEPARATORS:
             self._add_problem(f"{decimal!r} is not a decimal separator", 'write "." or ","', *path, "decimal")
-        elif not all(isinstance(text, str) for text in missing):
-            message = f"'missing' must be a list of strings, not {_format_value(missing)}"
-            self._add_problem(message, 'write missing = ["NA", "-"]', *path, "missing")
         else:
-            return CsvFormat(delimiter, encoding, decimal, tuple(missing))
+            return CsvFormat(delimiter, encoding, decimal)
         return None
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:

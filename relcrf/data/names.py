@@ -55,6 +55,11 @@ def state_column_names(relation: RandomRelation) -> tuple[str, ...]:
     return "value", relation.name, *domain
 
 
+def repaired_table(table: str) -> str:
+    """Return the name of the copy of a raw table to which the policies of the manifest were applied."""
+    return f"row.{table}"
+
+
 def entity_table(entity: str) -> str:
     """Return the name of an entity type's coded table; its columns are `vid` (index), `key`, and one per attribute."""
     return f"ent.{entity}"

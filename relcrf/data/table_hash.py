@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from relcrf.data.store import report_read_errors
 
 
 def table_content_hash(bound: BoundModel, location: str) -> str:
-    """Return the content hash of a raw table: the names and types of the columns, and a hash of the bytes of the file.
-    If the table is not a file, an order-independent hash of the rows replaces the hash of the bytes.
+    """Return the content hash of a raw table: the names and types of the columns, what the manifest declares about its
+    rows, and a hash of the bytes of the file; if the table is not a file, an order-independent hash of the rows.
 
     Args:
         location: The table's location, as shown in messages.
@@ -28,7 +29,7 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
                 rows = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
         else:
             rows = hash_rows(bound.dataset, table)
-        hashes[location] = json.dumps([table.columns, table.types, rows])
+        hashes[location] = json.dumps([table.columns, table.types, rows, table.reading, asdict(table.policies)])
     return hashes[location]
 
 

@@ -48,7 +48,7 @@ STATED = {
         "utf-16-le",
     ),
 }
-"""Files that need a statement, as (text, TOML of [tables.shop.csv], encoding)."""
+"""Files that need a statement, as (text, statements of the manifest, encoding)."""
 
 
 def read_rows(source):
@@ -60,8 +60,11 @@ def read_rows(source):
     return rows, bound.notes
 
 
-def write_manifest(folder, csv, file="shop.csv"):
-    (folder / "dataset.toml").write_text(f'[tables.shop]\nfile = "{file}"\n[tables.shop.csv]\n{csv}\n')
+def write_manifest(folder, statements, file="shop.csv"):
+    """Write a manifest with statements of [tables.shop.csv] and, if it is the last one, `missing` of [tables.shop]."""
+    csv, _, missing = statements.partition("missing = ")
+    missing = f"missing = {missing}\n" if missing else ""
+    (folder / "dataset.toml").write_text(f'[tables.shop]\nfile = "{file}"\n{missing}[tables.shop.csv]\n{csv}\n')
 
 
 @pytest.mark.parametrize("content", DETECTED.values(), ids=DETECTED)

@@ -22,9 +22,10 @@ MANIFEST = """
 [tables.shop]
 file = "Läden 2024.csv"
 columns = { id = "Shop No", kind = "Kind" }
+missing = ["?"]
 
 [tables.shop.csv]
-missing = ["?"]
+delimiter = ";"
 
 [tables.near]
 sql = '''

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from relcrf.data.readers.csv_format import (
     detect_delimiter,
     detect_encoding,
 )
+from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.store import Store, literal, quoted
 from relcrf.errors import listing
 
@@ -42,8 +43,9 @@ class CsvReader(AbstractReader):
         # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
-        missing = f", nullstr = [{', '.join(map(literal, ('', *self.format.missing)))}]" if self.format.missing else ""
-        scan = f"read_csv({file}, {options}, {strict}{missing})"
+        table = SourceTable(name, str(path), f"read_csv({file}, {options}, {strict})")
+        # A text of a missing value would prevent the detection of decimal commas.
+        scan = replace_missing_texts(table, self.format.missing, store.connection).scan
         converted: tuple[str, ...] = ()
         # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
         if self.format.decimal == "," or (self.format.decimal is None and delimiter != ","):
@@ -60,4 +62,4 @@ class CsvReader(AbstractReader):
         if self.format.decimal is None and converted:
             found.append(f"decimal commas in {listing(converted)}")
         note = f"{path}: read with {listing(found)}" if found else ""
-        yield SourceTable(name, str(path), scan, note=note)
+        yield replace(table, scan=scan, note=note)

@@ -1,0 +1,144 @@
+"""The policies of a manifest for invalid rows: duplicates of keys or tuples, and orphans (references to unknown entities).
+
+Each application of a policy is counted in a note of the bound model. Without a policy, binding reports the rows as errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from relcrf.data.bound_model import BoundModel
+from relcrf.data.coding import row_number_column, scan_with_row_numbers, text_sql
+from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.names import repaired_table
+from relcrf.model.spec import Entity, fold_name
+from relcrf.model.types import Vector
+
+_REPAIRS = {"duplicates": "first", "orphans": "drop"}
+"""The value that hints recommend for each policy."""
+
+
+def policy_hint(table: RawTable, policy: str) -> str:
+    """Return a hint that names the line of the manifest that accepts invalid rows, such as `duplicates = "first"`."""
+    name = table.name if re.fullmatch(r"[A-Za-z0-9_-]+", table.name) else json.dumps(table.name)
+    return (
+        f'to repair the rows when they are read, write {policy} = "{_REPAIRS[policy]}" in [tables.{name}] of a manifest'
+    )
+
+
+class RowRepairer:
+    """A repairer of the raw tables of a bound model; it stores the repaired tables in `BoundModel.repaired_tables`."""
+
+    def __init__(self, bound: BoundModel) -> None:
+        self.bound = bound
+
+    def merge_duplicates(self, table: RawTable, columns: Sequence[str], identity: str) -> None:
+        """Apply the policy for rows with equal texts in some columns. A row without one of the texts is not a duplicate.
+
+        Args:
+            identity: What the columns contain, for the note.
+        """
+        policy = table.policies.duplicates
+        if policy == "error":
+            return
+        texts = ", ".join(text_sql(table, column) for column in columns)
+        present = " AND ".join(f"{text_sql(table, column)} IS NOT NULL" for column in columns)
+        count = self._query_number(
+            f"SELECT count(*) - count(DISTINCT [{texts}]) FROM {table.scan} AS raw WHERE {present}"
+        )
+        if not count:
+            return
+        row, rows = f"raw.{row_number_column(table)}", scan_with_row_numbers(table)
+        if policy == "merge":
+            cells = ", ".join(
+                f"arg_min(raw.{quoted(c)}, {row}) FILTER (WHERE {text_sql(table, c)} IS NOT NULL)"
+                for c in table.columns
+            )
+            group = f"{texts}, CASE WHEN NOT ({present}) THEN {row} END"
+            sql = f"SELECT min({row}), {cells} FROM {rows} GROUP BY {group} ORDER BY 1"
+        else:
+            order = "ASC" if policy == "first" else "DESC"
+            number = f"row_number() OVER (PARTITION BY {texts} ORDER BY {row} {order})"
+            sql = f"SELECT raw.* FROM {rows} QUALIFY NOT ({present}) OR {number} = 1 ORDER BY {row}"
+        self._store(table, sql)
+        action = f"merged {_rows(count)} into" if policy == "merge" else f"dropped {_rows(count)} with"
+        target = f"an earlier row with the same {identity}" if policy == "merge" else f"the {identity} of another row"
+        self.bound.notes.append(f'{table.name}: {action} {target} (duplicates = "{policy}")')
+
+    def add_entities(self, entity: Entity, references: Sequence[tuple[RawTable, str]]) -> None:
+        """Add the entities to which columns refer, and which the entity table lacks, with all attributes missing.
+
+        A vector cannot be missing, so an entity type with a vector remains unchanged.
+        """
+        table = self.bound.find_table(entity.name)
+        key = table.column(entity.key) if table else None
+        if table is None or key is None or any(isinstance(a.type, Vector) for a in entity.attributes):
+            return
+        keys = " UNION ".join(
+            f"SELECT {text_sql(other, column)} AS key FROM {other.scan} AS raw WHERE {_orphan_sql(other, column, table, key)}"
+            for other, column in references
+        )
+        count = self._query_number(f"SELECT count(*) FROM ({keys})")
+        if not count:
+            return
+        known = ", ".join(text_sql(table, c) if c == key else f"raw.{quoted(c)}" for c in table.columns)
+        added = ", ".join("added.key" if c == key else "NULL" for c in table.columns)
+        number = f"raw.{row_number_column(table)}"
+        types = tuple("VARCHAR" if c == key else kind for c, kind in zip(table.columns, table.types, strict=True))
+        rows = f"SELECT {number}, {known} FROM {scan_with_row_numbers(table)}"
+        self._store(replace(table, types=types), f"{rows} UNION ALL SELECT NULL, {added} FROM ({keys}) AS added")
+        self.bound.sources.setdefault(entity.name, set()).update(other.location for other, _ in references)
+        names = ", ".join(dict.fromkeys(other.name for other, _ in references))
+        entities = f"{count:,} {entity.name}" + (" entity" if count == 1 else " entities")
+        self.bound.notes.append(f'{table.name}: added {entities} to which rows refer (orphans = "add" of {names})')
+
+    def drop_orphans(self, name: str, table: RawTable, references: Mapping[str, Entity]) -> None:
+        """Drop the rows of a table with a reference that is missing or names an unknown entity.
+
+        Args:
+            name: The relation or bag, whose sources then include the tables of the entities.
+            references: The entity types, by the columns that refer to them.
+        """
+        conditions = []
+        for column, entity in references.items():
+            entity_table = self.bound.find_table(entity.name)
+            key = entity_table.column(entity.key) if entity_table else None
+            if entity_table is None or key is None:
+                return  # this is reported elsewhere
+            conditions.append(f"{text_sql(table, column)} IS NULL OR {_orphan_sql(table, column, entity_table, key)}")
+            self.bound.sources.setdefault(name, set()).add(entity_table.location)
+        condition = " OR ".join(conditions)
+        count = self._query_number(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}")
+        if count:
+            row = f"raw.{row_number_column(table)}"
+            sql = f"SELECT raw.* FROM {scan_with_row_numbers(table)} WHERE NOT ({condition}) ORDER BY {row}"
+            self._store(table, sql)
+            kinds = " or ".join(dict.fromkeys(entity.name for entity in references.values()))
+            self.bound.notes.append(f'{table.name}: dropped {_rows(count)} without a known {kinds} (orphans = "drop")')
+
+    def _query_number(self, sql: str) -> int:
+        ((number,),) = self.bound.connection.execute(sql).fetchall()
+        return int(number)
+
+    def _store(self, table: RawTable, sql: str) -> None:
+        """Store the rows that a query returns, each after its row number, as the repaired table."""
+        name = quoted(repaired_table(table.name))
+        columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
+        self.bound.connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM ({sql}) AS repaired({columns})")
+        scan = f"(SELECT {', '.join(map(quoted, table.columns))} FROM {name})"
+        self.bound.repaired_tables[fold_name(table.name)] = replace(table, scan=scan, numbered_scan=name)
+
+
+def _orphan_sql(table: RawTable, column: str, entity_table: RawTable, key: str) -> str:
+    """Return the SQL condition that a cell names an entity that is missing in the entity table."""
+    key_text = text_sql(entity_table, key)
+    keys = f"SELECT {key_text} FROM {entity_table.scan} AS raw WHERE {key_text} IS NOT NULL"
+    text = text_sql(table, column)
+    return f"({text} IS NOT NULL AND {text} NOT IN ({keys}))"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + "s" * (count != 1)

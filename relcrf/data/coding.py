@@ -22,6 +22,9 @@ REAL_TYPES = ("DOUBLE", "FLOAT")
 MAX_EXACT_INTEGER = 9e15
 """A double represents every integer up to this bound exactly; the largest such bound is 2**53, about 9.007e15."""
 
+MIN_NANOSECOND_TEXT = len("1-1-1 0:0:0.0000001")
+"""Length of the shortest text of a timestamp with more than six decimal places."""
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -57,6 +60,12 @@ def integer_sql(text: str) -> str:
     return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
+def instant_sql(text: str) -> str:
+    """Return SQL that converts a text to a timestamp in UTC; NULL if it is not one or has nanoseconds, which are cut."""
+    is_exact = f"length({text}) < {MIN_NANOSECOND_TEXT} OR NOT regexp_matches({text}, '[.][0-9]{{6}}[0-9]*[1-9]')"
+    return f"(CASE WHEN {is_exact} THEN TRY_CAST({text} AS TIMESTAMPTZ) END)"
+
+
 def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conversion:
     """Return the conversion of a column to `real`, `integer`, `bool`, `string` or `date`."""
     text = text_sql(table, column)
@@ -74,7 +83,11 @@ def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conv
         case Bool():
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS BOOLEAN)", "true or false")
         case Date():
-            return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS DATE)", "a date such as 2024-01-31")
+            day = f"TRY_CAST({text} AS DATE)"
+            is_midnight = f"{instant_sql(text)} = {day}"
+            return Conversion(
+                f"({text} IS NOT NULL)", f"(CASE WHEN {is_midnight} THEN {day} END)", "a date such as 2024-01-31"
+            )
         case String():
             return Conversion(f"({text} IS NOT NULL)", text, "text")
     raise AssertionError(f"{kind} is not a scalar type")

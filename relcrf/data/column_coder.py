@@ -23,7 +23,7 @@ from relcrf.data.names import domain_table, entity_table, vector_column_pattern
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
-from relcrf.model.types import Bool, DomainType, Integer, Real, Vector
+from relcrf.model.types import Bool, Date, DomainType, Integer, Real, Vector
 
 
 class ColumnCoder:
@@ -89,6 +89,8 @@ class ColumnCoder:
             )
             if isinstance(attribute.type, Real | Integer) and re.fullmatch(r"[+-]?[\d.]*,\d+", bad.value.strip()):
                 hint += f"""; for decimal commas, write decimal = "," below [tables.{table.name}.csv] in dataset.toml"""
+            if isinstance(attribute.type, Date) and re.search(r"\d:\d\d", bad.value):
+                hint = f"declare {owner}.{attribute.name} as datetime: a date has no time of day"
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
         return f"CASE WHEN {conversion.present} THEN {code} END"

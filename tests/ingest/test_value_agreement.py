@@ -18,7 +18,7 @@ from pyarrow import feather, parquet
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.data.names import bag_table
-from relcrf.errors import DataError
+from relcrf.errors import DataError, DataLocation
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
 from relcrf.grounding.ground import ground
@@ -252,6 +252,22 @@ def test_date_rejects_times_of_day(cell, time_zone):
 def test_times_reject_values_that_would_change(kind, cell):
     with pytest.raises(DataError, match=rf"E215.*is not a {kind}"):
         bound_values(kind, [cell])
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "text"),
+    [
+        ("bag of D", [[], [["a", "b"], ["c"]]], "[a, b]"),
+        ("bag of D", [[], [{"k": 1}]], "{'k': 1}"), ("D", [None, ["a", "b"]], "[a, b]"), ("string", [None, ["a"]], "[a]"),
+    ],
+)  # fmt: skip
+def test_nested_values_do_not_become_words(kind, cells, text):
+    model = f"domain D = open\nentity I {{ predict c : bool  x : {kind} }}\ntemplate t(i: I) over i.c"
+    with pytest.raises(DataError) as caught:
+        bind(relcrf.parse(model).spec, relcrf.Dataset({"I": {"id": [1, 2], "c": [True, False], "x": cells}}))
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.message) == ("E215", f"'{text}' is not a single value")
+    assert problem.location == DataLocation("table 'I'", 2, "x")
 
 
 def test_datetime_accepts_dates_and_zones(time_zone):

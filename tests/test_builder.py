@@ -196,6 +196,21 @@ def test_misuse_is_a_diagnostic(misuse) -> None:
     assert caught.value.diagnostics[0].code == "E346"
 
 
+def test_datetimes_and_times() -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", spam=predict(bool), seen=datetime.date, at=datetime.datetime, clock=datetime.time)
+    a = page("a")
+    midnight = datetime.datetime(2024, 1, 31)
+    m.template("t", a).where(
+        a.at > midnight.replace(hour=10), a.seen > midnight, a.at < midnight, a.clock < datetime.time(10, 30)
+    ).over(a.spam)
+    text = 'a.at > "2024-01-31T10:00:00" and a.seen > "2024-01-31" and a.at < "2024-01-31" and a.clock < "10:30:00"'
+    assert text in " ".join(str(m.build()).split())
+    m.template("u", a).where(a.seen > midnight.replace(hour=10)).over(a.spam)
+    with pytest.raises(relcrf.ModelError, match="E112"):
+        m.build()
+
+
 def test_numpy_numbers_and_dates() -> None:
     m = ModelBuilder()
     page = m.entity("Page", spam=predict(bool), length=float, seen=datetime.date)

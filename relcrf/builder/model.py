@@ -20,7 +20,7 @@ from relcrf.language.format import format_text
 from relcrf.language.render import render, render_declaration
 from relcrf.model import spec as s
 from relcrf.model.expressions import Atom, Expression, TupleAttribute
-from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
+from relcrf.model.types import AttributeType, Bag, Bool, Date, Datetime, DomainType, Integer, Real, String, Time, Vector
 from relcrf.text.highlight import highlight_html
 
 _TYPES: dict[Any, AttributeType] = {
@@ -29,6 +29,8 @@ _TYPES: dict[Any, AttributeType] = {
     bool: Bool(),
     str: String(),
     datetime.date: Date(),
+    datetime.time: Time(),
+    datetime.datetime: Datetime(),
 }
 
 
@@ -89,7 +91,7 @@ def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
             return _TYPES[kind]
         case type():
             message = f"'{kind.__name__}' is not a type of attributes"
-            raise builder_error(message, "use float, int, bool, str, date, vector, bag(D) or a domain")
+            raise builder_error(message, "use float, int, bool, str, date, time, datetime, vector, bag(D) or a domain")
     return kind
 
 

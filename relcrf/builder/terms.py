@@ -19,7 +19,7 @@ from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 
-TermLike: TypeAlias = "Term | str | bool | int | float | datetime.date"
+TermLike: TypeAlias = "Term | str | bool | int | float | datetime.date | datetime.time"
 """The operands of operators: a term, or a Python value that is converted to a constant."""
 
 
@@ -156,8 +156,9 @@ def to_expression(value: TermLike) -> e.Expression:
             return e.Boolean(bool(value))
         case str():
             return e.Text(value)
-        case datetime.date():
-            return e.Text(value.isoformat()[:10])
+        case datetime.date() | datetime.time():
+            # A moment at midnight may be compared with a date; any other moment only with a datetime.
+            return e.Text(value.isoformat().removesuffix("T00:00:00"))
         case numbers.Real() if math.isfinite(value):
             number = int(value) if isinstance(value, numbers.Integral) else float(value)
             return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)

@@ -88,6 +88,8 @@ class BagCoder(ColumnCoder):
         assert isinstance(attribute.type, Bag)
         name = f"{entity.name}.{attribute.name}"
         self._record_source(name, table)
+        if self._report_nested_values(table, value_column, f"each item of the bag {name} must be one value"):
+            return
         code = self._domain_value_join(name, attribute.type.domain, table, value_column)
         amount = "1.0"
         if count_column is not None:

@@ -11,7 +11,7 @@ import duckdb
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.store import literal
 from relcrf.errors import DataLocation, Diagnostic
-from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
+from relcrf.model.types import AttributeType, Bool, Date, Datetime, Integer, Real, String, Time
 
 MAX_SHOWN_ROWS = 3
 """Maximum number of bad rows that a diagnostic lists; further bad rows are only counted."""
@@ -21,6 +21,12 @@ REAL_TYPES = ("DOUBLE", "FLOAT")
 
 MAX_EXACT_INTEGER = 9e15
 """A double represents every integer up to this bound exactly; the largest such bound is 2**53, about 9.007e15."""
+
+MIN_NANOSECOND_TEXT = len("1-1-1 0:0:0.0000001")
+"""Length of the shortest text of a timestamp with more than six decimal places."""
+
+MAX_MICROSECONDS = 2**62
+"""Bound of datetimes, about the year 146,000; the difference of two datetimes below it fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,32 @@ def integer_sql(text: str) -> str:
     return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
+def _instant_sql(text: str) -> str:
+    """Return SQL that converts a text to a timestamp in UTC; NULL if it is not one or has nanoseconds, which are cut."""
+    is_exact = f"length({text}) < {MIN_NANOSECOND_TEXT} OR NOT regexp_matches({text}, '[.][0-9]{{6}}[0-9]*[1-9]')"
+    return f"(CASE WHEN {is_exact} THEN TRY_CAST({text} AS TIMESTAMPTZ) END)"
+
+
+def date_sql(text: str) -> str:
+    """Return SQL that converts a text to DATE; NULL if it is not a date or has a time of day other than midnight."""
+    day = f"TRY_CAST({text} AS DATE)"
+    return f"(CASE WHEN {_instant_sql(text)} = {day} THEN {day} END)"
+
+
+def time_sql(text: str) -> str:
+    """Return SQL that converts a text to the microseconds since midnight; NULL if it is not a time without a zone."""
+    clock = "[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?"
+    return f"(CASE WHEN regexp_full_match({text}, '{clock}') THEN epoch_us(TRY_CAST({text} AS TIME)) END)"
+
+
+def datetime_sql(text: str) -> str:
+    """Return SQL that converts a text to the microseconds since 1970-01-01 UTC; NULL if it is not a date and time."""
+    microseconds = f"epoch_us({_instant_sql(text)})"
+    return f"(CASE WHEN abs({microseconds}) < {MAX_MICROSECONDS} THEN {microseconds} END)"
+
+
 def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conversion:
-    """Return the conversion of a column to `real`, `integer`, `bool`, `string` or `date`."""
+    """Return the conversion of a column to `real`, `integer`, `bool`, `string`, `date`, `time` or `datetime`."""
     text = text_sql(table, column)
     match kind:
         case Real():
@@ -74,7 +104,12 @@ def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conv
         case Bool():
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS BOOLEAN)", "true or false")
         case Date():
-            return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS DATE)", "a date such as 2024-01-31")
+            return Conversion(f"({text} IS NOT NULL)", date_sql(text), "a date such as 2024-01-31")
+        case Time():
+            return Conversion(f"({text} IS NOT NULL)", time_sql(text), "a time such as 10:30:00, without a zone")
+        case Datetime():
+            expected = "a datetime such as 2024-01-31 10:30:00, with at most microseconds"
+            return Conversion(f"({text} IS NOT NULL)", datetime_sql(text), expected)
         case String():
             return Conversion(f"({text} IS NOT NULL)", text, "text")
     raise AssertionError(f"{kind} is not a scalar type")

@@ -24,7 +24,7 @@ from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
-from relcrf.model.types import Bool, DomainType, Integer, Real, Vector
+from relcrf.model.types import Bool, Date, DomainType, Integer, Real, Vector
 
 
 class ColumnCoder:
@@ -74,6 +74,8 @@ class ColumnCoder:
                 return "NULL::INTEGER"
             self._report_missing_column(owner, attribute.name, table)
             return None
+        if self._report_nested_values(table, column, f"{owner}.{attribute.name} is declared {attribute.type}"):
+            return None
         if isinstance(attribute.type, DomainType):
             return self._domain_code_sql(f"{owner}.{attribute.name}", attribute.type.domain, table, column)
         conversion = scalar_conversion(table, column, attribute.type)
@@ -90,9 +92,20 @@ class ColumnCoder:
             )
             if isinstance(attribute.type, Real | Integer) and re.fullmatch(r"[+-]?[\d.]*,\d+", bad.value.strip()):
                 hint += f"""; for decimal commas, write decimal = "," below [tables.{table.name}.csv] in dataset.toml"""
+            if isinstance(attribute.type, Date) and re.search(r"\d:\d\d", bad.value):
+                hint = f"declare {owner}.{attribute.name} as datetime: a date has no time of day"
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
         return f"CASE WHEN {conversion.present} THEN {code} END"
+
+    def _report_nested_values(self, table: RawTable, column: str, hint: str) -> bool:
+        """Report the cells of a column if they are lists or structures, of which the text is not a value."""
+        if not re.search(r"\]$|^(STRUCT|MAP|UNION)\b", table.column_type(column)):
+            return False
+        bad = find_bad_rows(self.connection, table, column, f"raw.{quoted(column)} IS NOT NULL")
+        if bad:
+            self.problems.append(bad.diagnostic("E215", f"'{bad.value}' is not a single value", table, column, hint))
+        return bad is not None
 
     def _domain_code_sql(self, description: str, domain_name: str, table: RawTable, column: str) -> str | None:
         """Return SQL of a column's codes in a domain; None if a cell is not a value of the domain."""

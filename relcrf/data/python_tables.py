@@ -13,7 +13,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
 class _ArrowStream:
-    """A data frame that DuckDB reads as an Arrow stream; Polars frames thus do not need pyarrow."""
+    """A data frame or DuckDB relation that is read as an Arrow stream; Polars frames thus do not need pyarrow."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -38,6 +38,8 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
     try:
         if package == "polars":
             return store.add_frame(_ArrowStream(frame.collect() if hasattr(frame, "collect") else frame))
+        if package in ("duckdb", "_duckdb"):  # a relation, which belongs to another connection
+            return store.copy_frame(_ArrowStream(frame))
         if hasattr(frame, "read_next_batch"):
             return store.copy_frame(frame)  # a stream, which can be read only once
         return store.add_frame(frame)
@@ -86,7 +88,7 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
     try:
         if all(isinstance(values, np.ndarray) and values.ndim == 1 for values in columns.values()):
             return store.add_frame({str(column): values for column, values in columns.items()})
-        lists = [v.tolist() if isinstance(v, np.ndarray) else list(v) for v in columns.values()]
+        lists = [_to_list(values) for values in columns.values()]
         selected = ", ".join(f"unnest(?) AS {quoted(str(column))}" for column in columns)
         return store.add_query(f"SELECT {selected}", lists)
     except duckdb.OutOfMemoryException as error:
@@ -95,6 +97,14 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
         message = f"table '{name}' has a value of an unsupported type"
         hint = "use numbers, strings, booleans, dates, or lists of them"
         raise DataError(Diagnostic("E203", message, location, hint, (first_line(error),))) from None
+
+
+def _to_list(values: Sequence[Any] | np.ndarray) -> list[Any]:
+    if not isinstance(values, np.ndarray):
+        return list(values)
+    if values.dtype.kind == "M":  # `tolist` would return integers for nanoseconds
+        return [None if np.isnat(value) else str(value) for value in values]
+    return list(values.tolist())
 
 
 def is_graph(value: Any) -> bool:

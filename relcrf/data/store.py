@@ -201,7 +201,9 @@ class Store:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        return duckdb.connect(str(path), config=config)
+        connection = duckdb.connect(str(path), config=config)
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")  # by default, texts of times depend on the variable TZ
+        return connection
 
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.

@@ -49,6 +49,8 @@ GLOSSARY: dict[str, str] = {
     "bool": "`true` or `false`",
     "string": "string",
     "date": 'date, written `"2024-01-31"`',
+    "time": 'time of day, written `"10:30:00"`',
+    "datetime": 'date and time in UTC, written `"2024-01-31 10:30:00"`',
     "vector": "vector of real numbers, of the same length for each entity",
     # Aggregates over bindings
     "exists": "whether any binding satisfies a condition: `exists { Link(q, p) }`",

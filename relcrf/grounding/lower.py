@@ -34,7 +34,8 @@ from relcrf.model.spec import (
     RandomRelation,
     Template,
 )
-from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
+from relcrf.model.times import parse_datetime, parse_time
+from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, EntityType, Integer, Time, ValueType, Vector
 from relcrf.model.typing import NameScope
 
 
@@ -519,6 +520,10 @@ class _PlanBuilder:
             kind = self.scope.type_of(other) if not isinstance(other, e.Number | e.Text) else None
             if isinstance(kind, DomainType) and self.scope.constant_value(node, kind.domain) is not None:
                 return self._constant_code(node, kind.domain)
+            if isinstance(kind, Time) and isinstance(node, e.Text):
+                return p.Constant(parse_time(node.value))
+            if isinstance(kind, Datetime) and isinstance(node, e.Text):
+                return p.Constant(parse_datetime(node.value))
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
@@ -549,6 +554,8 @@ class _PlanBuilder:
                 return p.Column(self.scan_atom(atom), attribute_column(attribute))
             case e.UnaryMinus(operand):
                 return p.Call("negative", (self.numeric_term(operand),))
+            case e.Arithmetic(_, left, right) if self.scope.is_elapsed_time(node):
+                return p.Call("elapsed_seconds", (self.operand(left, right), self.operand(right, left)))
             case e.Arithmetic(operator, left, right):
                 return p.Call(operator, (self.numeric_term(left), self.numeric_term(right)))
             case e.FunctionCall(name, arguments):

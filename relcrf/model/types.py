@@ -61,6 +61,16 @@ class Date(_Scalar):
 
 
 @dataclass(frozen=True, slots=True)
+class Time(_Scalar):
+    """A time of day, stored as an integer: microseconds since midnight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datetime(_Scalar):
+    """A moment, stored as an integer: microseconds since 1970-01-01 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
 class Vector(_Scalar):
     """A vector of real numbers; its length is the same for all entities, and is determined by the data."""
 
@@ -75,11 +85,13 @@ class Bag:
         return f"bag of {self.domain}"
 
 
-AttributeType: TypeAlias = DomainType | Real | Integer | Bool | String | Date | Vector | Bag
+AttributeType: TypeAlias = DomainType | Real | Integer | Bool | String | Date | Time | Datetime | Vector | Bag
 """The types of attributes."""
 
 ValueType: TypeAlias = AttributeType | EntityType
 """The types of expressions: the types of attributes, and entity types."""
 
-SCALARS: dict[str, AttributeType] = {str(t): t for t in (Real(), Integer(), Bool(), String(), Date(), Vector())}
+SCALARS: dict[str, AttributeType] = {
+    str(t): t for t in (Real(), Integer(), Bool(), String(), Date(), Time(), Datetime(), Vector())
+}
 """The built-in attribute types by name."""

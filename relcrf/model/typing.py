@@ -6,7 +6,6 @@ type of an expression, or raises a `TypeCheckError`.
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -18,6 +17,7 @@ from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS
 from relcrf.model.nodes import children, walk
+from relcrf.model.times import EXAMPLES, PARSERS
 
 
 class TypeCheckError(Exception):
@@ -170,7 +170,7 @@ class NameScope:
 
     def _unknown_name_error(self, name: str, node: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
         names = [*self.type_names, *self.spec.constants]
-        if isinstance(expected, t.DomainType | t.String | t.Date):
+        if isinstance(expected, t.DomainType | t.String | t.Date | t.Time | t.Datetime):
             return TypeCheckError(
                 "E104", f"unknown name '{name}'", node, f'write a value of {expected} in quotes: "{name}"'
             )
@@ -213,6 +213,8 @@ class NameScope:
                 return self._tuple_attribute_type(expression, atom, name)
             case e.FunctionCall():
                 return self._function_type(expression)
+            case e.Arithmetic() if self.is_elapsed_time(expression):
+                return t.Real()
             case e.Arithmetic(_, left, right):
                 kinds = [self._require_number(left), self._require_number(right)]
                 whole = all(isinstance(k, t.Integer) for k in kinds) and expression.operator != "/"
@@ -274,16 +276,14 @@ class NameScope:
 
     @staticmethod
     def _text_type(expression: e.Text, expected: t.ValueType | None) -> t.ValueType:
-        if not isinstance(expected, t.Date):
+        if not isinstance(expected, t.Date | t.Time | t.Datetime):
             return t.String()
         try:
-            if not re.fullmatch(r"\d{4}-\d\d-\d\d", expression.value, re.ASCII):
-                raise ValueError
-            datetime.date.fromisoformat(expression.value)
+            PARSERS[expected](expression.value)
         except ValueError:
-            hint = 'write a date as "2024-01-31"'
-            raise TypeCheckError("E112", f"'{expression.value}' is not a date", expression, hint) from None
-        return t.Date()
+            hint = f'write a {expected} as "{EXAMPLES[expected]}"'
+            raise TypeCheckError("E112", f"'{expression.value}' is not a {expected}", expression, hint) from None
+        return expected
 
     def _unknown_value_error(self, expression: e.Expression, domain: str) -> TypeCheckError:
         declared = self.spec.domain(domain)
@@ -410,6 +410,21 @@ class NameScope:
             return self.spec.feature(node.relation) is not None
         return isinstance(node, e.FunctionCall) and node.name in FEATURE_FUNCTIONS
 
+    def is_elapsed_time(self, node: e.Arithmetic) -> bool:
+        """Return True if a node is the difference of two times or of two datetimes, which is a number of seconds.
+
+        Raises:
+            TypeCheckError: if only one operand is a time or datetime, or an operand has no type.
+        """
+        attributes = [o for o in (node.left, node.right) if isinstance(o, e.Attribute | e.TupleAttribute)]
+        if node.operator != "-" or not any(isinstance(self.type_of(a), t.Time | t.Datetime) for a in attributes):
+            return False
+        kinds = self.operand_types(node)
+        if kinds[0] != kinds[1]:
+            message = f"{_describe_type(kinds[1])} is subtracted from {_describe_type(kinds[0])}"
+            raise TypeCheckError("E111", message, node, "subtract a time from a time, or a datetime from a datetime")
+        return True
+
     def _require_number(self, node: e.Expression) -> t.ValueType:
         kind = self.type_of(node)
         number = self.number_type(kind)
@@ -439,8 +454,8 @@ class NameScope:
             message = f"the bag contains values of {kind.domain}, not {_describe_type(element_type)}"
             raise TypeCheckError("E111", message, element)
 
-    def operand_types(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
-        """Return the types of the operands of a comparison; the domain of a constant is the type of the other operand.
+    def operand_types(self, node: e.Comparison | e.Arithmetic) -> tuple[t.ValueType, t.ValueType]:
+        """Return the types of the operands of a comparison or difference; a constant has the type of the other operand.
 
         Raises:
             TypeCheckError: if an operand has no type.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from relcrf.data.coding import integer_sql, text_sql
+from relcrf.data.coding import date_sql, datetime_sql, integer_sql, text_sql, time_sql
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.store import report_read_errors
 
@@ -26,7 +26,7 @@ class ColumnProfile:
     """The profile of a column whose cells were read as texts.
 
     Args:
-        kind: `whole`, `real`, `date` or `text`; for list columns `list` (of texts) or `numbers`.
+        kind: `whole`, `real`, `date`, `time`, `datetime` or `text`; for list columns `list` (of texts) or `numbers`.
         present: Number of rows with a value.
         distinct: Number of distinct values.
         low, high: Minimum and maximum of a numeric column; otherwise None.
@@ -171,11 +171,12 @@ def _profile_numbered(
 def _profile_column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> ColumnProfile:
     c = quoted(name)
     number = f"TRY_CAST({c} AS DOUBLE)"
-    ((rows, present, distinct, whole, real, dates, low, high),) = connection.execute(
-        f"SELECT count(*), count({c}), count(DISTINCT {c}), count({integer_sql(c)}), "
-        f"count(*) FILTER (isfinite({number})), count(TRY_CAST({c} AS DATE)), min({number}), max({number}) FROM {scan}"
+    ((rows, present, distinct, low, high, *counts),) = connection.execute(
+        f"SELECT count(*), count({c}), count(DISTINCT {c}), min({number}), max({number}), count({integer_sql(c)}), "
+        f"count(*) FILTER (isfinite({number})), count({date_sql(c)}), count({time_sql(c)}), count({datetime_sql(c)}) "
+        f"FROM {scan}"
     ).fetchall()
-    kinds = ((whole, "whole"), (real, "real"), (dates, "date"))
+    kinds = zip(counts, ("whole", "real", "date", "time", "datetime"), strict=True)
     kind = next((k for count, k in kinds if 0 < present == count), "text")
     values: tuple[str, ...] = ()
     if distinct <= MAX_ENUMERATION:

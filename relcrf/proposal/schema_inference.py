@@ -352,8 +352,8 @@ class _SchemaInference:
         if column.kind == "whole" and column.is_unique:
             self._exclude_column(table, column.name, "every row has a different number, such as an identifier")
             return None
-        types = {"whole": "integer", "real": "real", "date": "date"}
-        return replace(attribute, type=types[column.kind])
+        types = {"whole": "integer"}
+        return replace(attribute, type=types.get(column.kind, column.kind))
 
     def _add_entity_query(
         self,

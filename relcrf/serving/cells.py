@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relcrf.model.spec import RangeDomain
-from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
+from relcrf.model.times import PARSERS
+from relcrf.model.types import AttributeType, Bool, Date, Datetime, Integer, Real, String, Time
 
 WHITESPACE = " \t\r\n"
 INTEGER_PATTERN = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Pattern of integers in canonical formatting that fit into 64 bits."""
-DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 MAX_EXACT_INTEGER = 2**53
 """Bound below which a double represents every integer exactly."""
@@ -109,7 +109,7 @@ def parse_vectors(column: str, cells: Sequence[Any]) -> list[list[float]]:
 
 
 def parse_scalars(column: str, cells: Sequence[Any], kind: AttributeType) -> list[Any]:
-    """Return cells as values of `real`, `integer`, `bool`, `string` or `date`."""
+    """Return cells as values of `real`, `integer`, `bool`, `string`, `date`, `time` or `datetime`."""
     types = {type(cell) for cell in cells} - {type(None)}
     match kind:
         case Real():
@@ -120,19 +120,10 @@ def parse_scalars(column: str, cells: Sequence[Any], kind: AttributeType) -> lis
             return list(cells)
         case String():
             return list(parse_texts(column, cells))
-        case Date():
-            return [None if text is None else _parse_date(column, text) for text in _date_texts(column, cells)]
+        case Date() | Time() | Datetime():
+            texts = parse_texts(column, [cell.isoformat() if type(cell) is datetime.date else cell for cell in cells])
+            try:
+                return [None if text is None else PARSERS[kind](text) for text in texts]
+            except ValueError:
+                pass  # another form, or a date that does not exist, e.g. the 30th of February
     raise FastPathUnavailable(f"'{column}' has values that are not plain {kind}")
-
-
-def _date_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
-    return parse_texts(column, [cell.isoformat() if type(cell) is datetime.date else cell for cell in cells])
-
-
-def _parse_date(column: str, text: str) -> datetime.date:
-    try:
-        if DATE_PATTERN.fullmatch(text):
-            return datetime.date.fromisoformat(text)
-    except ValueError:
-        pass  # a date that does not exist, e.g. the 30th of February
-    raise FastPathUnavailable(f"'{column}' has values that are not plain dates")

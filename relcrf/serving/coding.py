@@ -20,7 +20,7 @@ from relcrf.data.names import (
     relation_table,
 )
 from relcrf.model import spec as s
-from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
+from relcrf.model.types import AttributeType, Bag, Bool, Date, Datetime, DomainType, Integer, Real, String, Time, Vector
 from relcrf.serving import cells
 from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.request import RequestTable
@@ -31,6 +31,8 @@ DUCKDB_TYPES: dict[AttributeType, str] = {
     Bool(): "BOOLEAN",
     String(): "VARCHAR",
     Date(): "DATE",
+    Time(): "BIGINT",
+    Datetime(): "BIGINT",
 }
 
 

@@ -20,6 +20,7 @@ from relcrf.grounding.lower import LoweringContext, lower_template
 MODEL = """
 entity E {
     predict d : bool  s : string  t : string  x : real  y : real  n : integer  day : date  b : bool  v : vector  u : vector
+    at : datetime  to : datetime  clock : time
 }
 """
 TEXTS = (
@@ -29,6 +30,8 @@ TEXTS = (
 REALS = (-1e308, -800.0, -2.5, -1.0, -1e-200, 0.0, 1e-200, 0.5, 1.5, 2.0, 709.0, 1e200, 1.7e308, math.inf, None)
 VECTORS = ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-1.0, 0.5, 1e-3], [2.0, 4.0, 6.0])
 DAYS = (datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(1969, 7, 20), None)
+MOMENTS = (None, 0, -1, 1706695200000000, 1706695200000001, 1706702400000000, 2**62 - 1, 1 - 2**62)
+CLOCKS = (None, 0, 36000000000, 36000000001, 86399999999)
 ROWS = max(len(TEXTS), len(REALS)) ** 2
 FEATURES = (
     "a.x + a.y", "a.x - a.y", "a.x * a.y", "a.x / a.y", "-a.x", "a.x / a.n", "a.n / 2", "2 * a.n", "log(a.x)",
@@ -36,7 +39,7 @@ FEATURES = (
     "exp(a.y) - exp(a.y)", "sqrt(exp(a.y) - exp(a.y))", "a.x * 0.5 + 1e-7", "a.n + 99999999999999999999", "dot(a.v, a.u)",
     "cosine(a.v, a.u)", "distance(a.v, a.u)", "a.v", "length(a.s)", "levenshtein(a.s, a.t)", "jaccard(a.s, a.t)",
     "jaccard(lower(a.s), lower(a.t))", "length(prefix(a.s, 2))", "length(prefix(a.s, a.x))", "length(prefix(a.s, -1))",
-    "length(prefix(a.s, 2.5))", "length(lower(a.s))",
+    "length(prefix(a.s, 2.5))", "length(lower(a.s))", "a.at - a.to", 'a.at - "2024-01-31"', 'a.clock - "10:00"',
 )  # fmt: skip
 CONDITIONS = (
     "a.s == a.t", "a.s < a.t", "a.s <= a.t", "lower(a.s) == lower(a.t)", "lower(a.s) < lower(a.t)", "contains(a.s, a.t)",
@@ -45,6 +48,7 @@ CONDITIONS = (
     "not a.b", "a.x == a.y", "a.x < a.y", "a.x != a.y", "a.n > a.x", "a.n >= 0.5", "a.n == 2",
     "exp(a.y) - exp(a.y) > exp(a.x)", "exp(a.y) - exp(a.y) == exp(a.y) - exp(a.y)", 'a.day < "2024-02-29"',
     'a.day == "2024-02-29"', "not (a.x < a.y)", "a.b == (a.x > 0)", "prefix(lower(a.s), 2) == lower(prefix(a.s, 2))",
+    "a.at < a.to", "a.at - a.to == 0.000001", 'a.at >= "2024-01-31 11:00+01:00"', 'a.clock > "10:00"', 'a.clock == "10:00:00"',
 )  # fmt: skip
 
 
@@ -54,12 +58,14 @@ def source():
     connection = duckdb.connect()
     connection.execute(
         'CREATE TABLE "ent.E" (vid INTEGER, key BIGINT, "x.d" INTEGER, "x.s" VARCHAR, "x.t" VARCHAR, "x.x" DOUBLE, "x.y" DOUBLE, '
-        '"x.n" BIGINT, "x.day" DATE, "x.b" BOOLEAN, "x.v" DOUBLE[3], "x.u" DOUBLE[3])'
+        '"x.n" BIGINT, "x.day" DATE, "x.b" BOOLEAN, "x.v" DOUBLE[3], "x.u" DOUBLE[3], '
+        '"x.at" BIGINT, "x.to" BIGINT, "x.clock" BIGINT)'
     )
     texts, reals = (list(itertools.product(values, values)) for values in (TEXTS, REALS))
     for r in range(ROWS):
         whole = None if r % 7 == 0 else r % 5 - 2 if r > 20 else (r - 9) * 10**17 // 3**r
         known = (whole, DAYS[r % 4], (True, False, None)[r % 3], VECTORS[r % 4], VECTORS[r // 4 % 4])
+        known = (*known, MOMENTS[r % 8], MOMENTS[r // 8 % 8], CLOCKS[r % 5])
         row = [r, r, None, *texts[r % len(texts)], *reals[r % len(reals)], *known]
         connection.execute(f'INSERT INTO "ent.E" VALUES ({", ".join("?" * len(row))})', row)
     return connection

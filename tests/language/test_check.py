@@ -75,6 +75,8 @@ entity Page(url) {
     count : integer
     name : string
     seen : date
+    at : datetime
+    clock : time
     spam : bool
     v : vector
 }
@@ -89,6 +91,8 @@ relation Kind(page: Page, category: Category)
     [
         '(p: Page) where p.seen >= "2024-01-31" over p.category',
         '(p: Page) where "2024-01-31" < p.seen and p.name == "x" over p.category',
+        '(a: Page, b: Page) where Link(a, b) and a.at < b.at and a.at > "2024-01-31 10:00Z" and "09:30" < a.clock over b.good',
+        '(a: Page, b: Page) where Link(a, b) and b.at - a.at < 60 and a.at - "2024-01-31" > 0.5 over a.good by b.clock - a.clock',
         "(p: Page) where p.grade > 2 and p.grade + 1 < p.length and -1 < p.length over p.level by p.grade",
         '(p: Page) where p.price == 2.5 or p.price == "on demand" or p.price != 1 over p.level',
         "(p: Page) where p.topic == course and faculty != p.topic over p.category == course => p.level >= 3",
@@ -121,6 +125,13 @@ def test_valid_template(clauses: str) -> None:
     ("clauses", "codes"),
     [
         ("(p: Page) over p.level < 6", ["E105"]),
+        ('(p: Page) where p.at < "2024-01-31 25:00" or p.clock < "10:00+01:00" over p.good', ["E112", "E112"]),
+        ('(p: Page) where p.at < "2024-01-31 10:00:00.1234567" over p.good', ["E112"]),
+        ("(p: Page) where p.at < p.seen over p.good", ["E111"]),
+        ("(p: Page) where p.at - p.clock > 0 over p.good", ["E111"]),
+        ("(p: Page) where p.at - 3 > 0 over p.good", ["E111"]),
+        ("(p: Page) where p.at + p.at > 0 over p.good", ["E110"]),
+        ("(p: Page) where p.seen - p.seen > 0 over p.good", ["E110"]),
         ("(p: Page) over -1 <= p.level", ["E105"]),
         ("(p: Page) over p.level == 2.5", ["E105"]),
         ("(p: Page) over p.level == p.rank", ["E111"]),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import relcrf
 from relcrf.cli.main import app
+from relcrf.data.binding import bind
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
 from relcrf.proposal import draft, proposal, trial
@@ -232,6 +233,25 @@ def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
     assert prediction.unseen_keys == {"country": 1}
     (known, unseen) = prediction.table("Customer.churn").rows(2)
     assert known[1] == "yes" and unseen[1] == "no"
+
+
+def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
+    """Only a column of days is proposed as `date`; a timestamp proposed as `date` would be cut."""
+    rows = [
+        {
+            "id": k,
+            "label": "ab"[k % 2],
+            "born": f"2024-01-{k + 1:02}",
+            "sent": f"2024-01-02T{k:02}:30:00Z",
+            "opens": f"{k:02}:15",
+        }
+        for k in range(20)
+    ]
+    write_tables(tmp_path / "d", page=rows)
+    propose(tmp_path / "d", out, "page.label")
+    text = " ".join(out.read_text().split())
+    assert all(each in text for each in ("born : date #", "sent : datetime #", "opens : time #"))
+    assert bind(relcrf.load(out).spec, relcrf.Dataset(tmp_path / "d")).sizes == {"Page": 20}
 
 
 def test_database_gets_no_manifest(tmp_path, out):

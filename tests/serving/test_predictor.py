@@ -140,12 +140,13 @@ def test_unknown_attribute_or_run_raises_error(predictor, tmp_path):
 
 TYPED = """
 domain D = { x, y }
-entity E(key) { predict d : D  r : real  n : integer  t : bool  s : string  day : date  v : vector  k : 1..3 }
+entity E(key) { predict d : D  r : real  n : integer  t : bool  s : string  day : date  at : datetime  v : vector  k : 1..3 }
 entity F
 relation R(a: E, f: F) { strength: real }
 predict relation Near(a: E, b: E) where a != b
 template first(a: E) over a.d by 1, a.r, a.n, length(a.s)
 template early(a: E) where a.t and a.day < "2024-06-01" over a.d == x
+template late(a: E) where a.at >= "2024-03-01 10:30" over a.d == y by a.at - "2024-01-01"
 template vector(a: E) over a.d by a.v
 template kind(a: E) over a.d per a.k
 template tied(a: E, b: E) where R(a, f) and R(b, f) and a < b over a.d, b.d
@@ -161,6 +162,7 @@ def test_attributes_of_every_type_and_random_relations():
         {
             "key": f"e{k}", "d": "xy"[k % 2], "r": float(rng.normal()), "n": int(rng.integers(9)), "t": bool(k % 3),
             "s": "ab"[: k % 3] or None, "day": datetime.date(2024, 1 + k, 1), "v": rng.normal(size=2), "k": 1 + k % 3,
+            "at": f"2024-03-01T1{k}:30:00+01:00" if k else None,
         }
         for k in range(8)
     ]  # fmt: skip

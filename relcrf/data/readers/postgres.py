@@ -25,6 +25,15 @@ _ARRAY_TYPES = {
 }
 """DuckDB's types of array elements, by the PostgreSQL OID of the array type."""
 
+_TEXT_SETTINGS = {
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+}
+"""Settings of a session that determine the texts of values; the defaults of a database or user would change values."""
+
 _ALLOWED_SETTINGS = ("host", "port", "user", "password", "dbname", "sslmode", "connect_timeout")
 """Connection settings allowed in a manifest; other settings of libpq can refer to files or affect the session."""
 
@@ -92,6 +101,8 @@ def _connect(url: str) -> Iterator[tuple[Any, str]]:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SET SESSION default_transaction_read_only = on")
+            for name, value in _TEXT_SETTINGS.items():
+                connection.execute(f"SET {name} = {literal(value)}")
             yield connection, location
     except psycopg.Error as error:
         notes = tuple(line.strip() for line in str(error).splitlines() if line.strip())[:4]

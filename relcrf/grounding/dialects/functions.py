@@ -79,6 +79,12 @@ def _extremum(kind: type[exp.Binary]) -> CallWriter:
     return write
 
 
+def _elapsed_seconds(end: exp.Expr, start: exp.Expr) -> exp.Expr:
+    """Return the seconds between two integers of microseconds; the difference of the integers is exact."""
+    microseconds = as_double(exp.Paren(this=exp.Sub(this=end, expression=start)))
+    return exp.Paren(this=exp.Div(this=microseconds, expression=as_double(number_literal(1_000_000))))
+
+
 COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "+": binary_operator(exp.Add),
     "-": binary_operator(exp.Sub),
@@ -93,6 +99,7 @@ COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "least": _extremum(exp.LTE),
     "greatest": _extremum(exp.GTE),
     "date": lambda value: exp.cast(value, "DATE"),
+    "elapsed_seconds": _elapsed_seconds,
     "length": engine_function("length"),
     "contains": engine_function("contains"),
     "starts_with": engine_function("starts_with"),

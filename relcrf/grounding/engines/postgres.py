@@ -71,7 +71,12 @@ class PostgresEngine(AbstractEngine):
                 raise DataError(
                     Diagnostic("E371", message, hint="create a database with: createdb -E UTF8 -T template0")
                 )
-            for statement in ("SET DateStyle = 'ISO'", "SET check_function_bodies = off", *SESSION_FUNCTIONS):
+            for statement in (
+                "SET DateStyle = 'ISO'",
+                "SET timezone = 'UTC'",
+                "SET check_function_bodies = off",
+                *SESSION_FUNCTIONS,
+            ):
                 self._connection.execute(statement)
 
     def rows(self, plan: Plan) -> Iterator[Batch]:

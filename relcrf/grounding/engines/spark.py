@@ -42,8 +42,8 @@ class SparkEngine(AbstractEngine):
         self._n_results = 0
         with _convert_errors():
             self._session = session.newSession()
-            for name, value in (("spark.sql.caseSensitive", "true"), ("spark.sql.ansi.enabled", "true")):
-                self._session.conf.set(name, value)
+            for name, value in (("caseSensitive", "true"), ("ansi.enabled", "true"), ("session.timeZone", "UTC")):
+                self._session.conf.set(f"spark.sql.{name}", value)
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
         self._n_results += 1

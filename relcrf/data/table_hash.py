@@ -13,7 +13,8 @@ from relcrf.data.store import report_read_errors
 
 
 def table_content_hash(bound: BoundModel, location: str) -> str:
-    """Return the content hash of a raw table: the names and types of the columns, and a hash of the bytes of the file.
+    """Return the content hash of a raw table: names and types of the columns, the format, and a hash of the file's bytes.
+
     If the table is not a file, an order-independent hash of the rows replaces the hash of the bytes.
 
     Args:
@@ -28,7 +29,7 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
                 rows = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
         else:
             rows = hash_rows(bound.dataset, table)
-        hashes[location] = json.dumps([table.columns, table.types, rows])
+        hashes[location] = json.dumps([table.columns, table.types, table.format, rows])
     return hashes[location]
 
 

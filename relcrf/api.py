@@ -35,6 +35,7 @@ from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.data.split_plan import SplitPlan, parse_split
+from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, ModelError, listing
 from relcrf.evaluation import selection
 from relcrf.evaluation.evaluations import Evaluation
@@ -114,6 +115,15 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
     return Model(spec, tuple(warnings))
 
 
+@dataclass(frozen=True)
+class TableCheck:
+    """The results of a check of tables: warnings, notes on assumptions, and a summary of each table."""
+
+    warnings: list[Diagnostic]
+    notes: list[str]
+    tables: list[TableSummary]
+
+
 @dataclass(frozen=True, repr=False)
 class Model:
     """A checked model. Its string representation is the canonical text; notebooks highlight the syntax.
@@ -150,10 +160,15 @@ class Model:
             BudgetError: A relation or the literals of `candidates` have more bindings than the budget.
             UsageError: A declaration of `candidates` cannot be grounded (E391, E393).
         """
+        checked = self.check_tables(data, budget)
+        return checked.warnings, checked.notes
+
+    def check_tables(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> TableCheck:
+        """Check tables as `check` does, and return what each table contains and which declarations read it."""
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
         ground_candidates(bound, build_variable_blocks(bound), budget)
-        return add_data_warnings(bound, self.warnings, budget), bound.notes
+        return TableCheck(add_data_warnings(bound, self.warnings, budget), bound.notes, describe_tables(bound))
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
         """Count the bindings, factors and weights of each template without grounding, also beyond the budget.

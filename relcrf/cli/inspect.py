@@ -45,13 +45,22 @@ def check(
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
     loaded = api.load(model)
-    warnings, notes = loaded.check(Dataset(data, manifest=manifest, memory=memory)) if data else (loaded.warnings, [])
+    checked = api.TableCheck([*loaded.warnings], [], [])
+    if data:
+        checked = loaded.check_tables(Dataset(data, manifest=manifest, memory=memory))
     if as_json:
-        print_json({"errors": [], "warnings": [w.as_dict() for w in warnings], "notes": notes})
+        tables = {"tables": [asdict(table) for table in checked.tables]} if data else {}
+        print_json(
+            {"errors": [], "warnings": [w.as_dict() for w in checked.warnings], "notes": checked.notes, **tables}
+        )
         return
-    print_warnings(warnings)
-    for text in notes:
-        print_note(text)
+    print_warnings(checked.warnings)
+    for table in checked.tables:
+        print_line(str(table))
+    formats = tuple(f"{table.location}: read with" for table in checked.tables)  # the lines of the tables contain these
+    for text in checked.notes:
+        if not text.startswith(formats):
+            print_note(text)
     spec = loaded.spec
     derived = _format_count(spec.derived_relations, "derived relation")
     print_line(

@@ -140,7 +140,9 @@ def run_manifest(run: Path, data: str, manifest: Path | None) -> Path | None:
     stored, folder = run_folder.contained_path(run, run_folder.TABLES), Path(data)
     if manifest is not None or not stored.is_file() or not folder.is_dir() or os.path.lexists(folder / FILE_NAME):
         return manifest
-    if not any((folder / name).exists() for name in file_names(stored.read_text(encoding="utf-8"))):
+    if not any(
+        (folder / name).exists() or any(folder.glob(name)) for name in file_names(stored.read_text(encoding="utf-8"))
+    ):
         return None
     print_note(f"the tables of '{data}' are read as '{stored}' describes them")
     return stored

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from relcrf.columns.bucket_sort import BucketSort, FloatField, IntegerField
+from relcrf.data.cell_hints import manifest_hint
 from relcrf.data.coding import find_bad_rows, row_number_column, scalar_conversion, scan_with_row_numbers, text_sql
 from relcrf.data.column_coder import ColumnCoder
 from relcrf.data.dataset import RawTable, quoted
@@ -96,8 +97,8 @@ class BagCoder(ColumnCoder):
             amount = scalar_conversion(table, count_column, Real()).converted
             bad = find_bad_rows(self.connection, table, count_column, f"coalesce(abs({amount}) > 1e30, true)")
             if bad:
-                message = f"'{bad.value}' is not a count"
-                hint = "counts must be finite numbers"
+                message = f"'{bad.value}' is not a count such as 3"
+                hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table)}"
                 self.problems.append(bad.diagnostic("E215", message, table, count_column, hint))
         if code is not None and not self.problems:
             selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"

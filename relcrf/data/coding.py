@@ -94,13 +94,15 @@ def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conv
         case Real():
             number = f"TRY_CAST({text} AS DOUBLE)"
             present = f"({text} IS NOT NULL AND NOT coalesce(isnan({number}), false))"
-            return Conversion(present, f"(CASE WHEN isfinite({number}) THEN {number} END)", "a finite number")
+            return Conversion(
+                present, f"(CASE WHEN isfinite({number}) THEN {number} END)", "a finite number such as 12.5"
+            )
         case Integer():
             number = f"TRY_CAST({text} AS DOUBLE)"
             present = f"({text} IS NOT NULL AND NOT coalesce(isnan({number}), false))"
             is_whole = f"{number} = floor({number}) AND abs({number}) < {MAX_EXACT_INTEGER}"
             rounded = f"(CASE WHEN {is_whole} THEN CAST({number} AS BIGINT) END)"
-            return Conversion(present, f"coalesce({integer_sql(text)}, {rounded})", "a whole number")
+            return Conversion(present, f"coalesce({integer_sql(text)}, {rounded})", "a whole number such as 12")
         case Bool():
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS BOOLEAN)", "true or false")
         case Date():
@@ -136,12 +138,18 @@ class BadRows:
 
     def diagnostic(self, code: str, message: str, table: RawTable, column: str, hint: str) -> Diagnostic:
         """Return a diagnostic that is located at the first bad row and lists the other rows in its notes."""
-        notes = [] if self.original_row is None else [f"first occurrence in row {self.original_row}"]
+        location, first = table.row_location(self.examples[0][0])
+
+        def row_name(number: int) -> str:
+            file, row = table.row_location(number)
+            return f"row {row}" if file == location else f"row {row} of {file}"
+
+        notes = [] if self.original_row is None else [f"first occurrence in {row_name(self.original_row)}"]
         if self.count > 1:
-            others = (f"row {row}" if value is None else f"row {row} ('{value}')" for row, value in self.examples[1:])
+            others = (row_name(row) + ("" if value is None else f" ('{value}')") for row, value in self.examples[1:])
             remaining = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
             notes.append(f"also {', '.join(others)}{remaining}")
-        return Diagnostic(code, message, DataLocation(table.location, self.examples[0][0], column), hint, tuple(notes))
+        return Diagnostic(code, message, DataLocation(location, first, column), hint, tuple(notes))
 
 
 def any_row_matches(connection: duckdb.DuckDBPyConnection, table: RawTable, condition: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from relcrf.data.bound_model import BoundModel
+from relcrf.data.cell_hints import manifest_hint
 from relcrf.data.coding import (
     WHOLE_TYPES,
     any_row_matches,
@@ -24,7 +25,7 @@ from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
-from relcrf.model.types import Bool, Date, DomainType, Integer, Real, Vector
+from relcrf.model.types import Bool, Date, DomainType, Vector
 
 
 class ColumnCoder:
@@ -89,9 +90,8 @@ class ColumnCoder:
             message = f"'{bad.value}' is not {conversion.expected}"
             hint = (
                 f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty if the value is missing"
+                f"{manifest_hint(bad.value, attribute.type, table)}"
             )
-            if isinstance(attribute.type, Real | Integer) and re.fullmatch(r"[+-]?[\d.]*,\d+", bad.value.strip()):
-                hint += f"""; for decimal commas, write decimal = "," below [tables.{table.name}.csv] in dataset.toml"""
             if isinstance(attribute.type, Date) and re.search(r"\d:\d\d", bad.value):
                 hint = f"declare {owner}.{attribute.name} as datetime: a date has no time of day"
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
@@ -133,7 +133,7 @@ class ColumnCoder:
         if bad:
             message = f"'{bad.value}' is not a value of {domain_name}"
             guess = None if isinstance(domain, RangeDomain) else suggestion(bad.value, self.bound.domains[domain_name])
-            hint = guess or f"{description} takes {allowed}"
+            hint = (guess or f"{description} takes {allowed}") + manifest_hint(bad.value, None, table)
             self.problems.append(bad.diagnostic("E216", message, table, column, hint))
             return None
         return code

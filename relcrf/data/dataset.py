@@ -37,11 +37,22 @@ from relcrf.data.readers.postgres import SCHEMES, mask_url, read_query, read_ser
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
 from relcrf.data.split_plan import SplitPlan
-from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, is_utf8, out_of_memory_error, unreadable_error
+from relcrf.data.store import (
+    DEFAULT_MEMORY,
+    Store,
+    first_line,
+    is_utf8,
+    literal,
+    out_of_memory_error,
+    unreadable_error,
+)
 from relcrf.data.store import quoted as quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
+
+MAX_FILE_ROWS = 2**40
+"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,8 @@ class RawTable(NamedColumns):
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
         policies: The policies for invalid rows that the manifest declares.
         reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
+        files: Locations of the files, if the table has several; see `row_location`.
+        format: The format of the file, see `SourceTable`.
     """
 
     name: str
@@ -70,6 +83,13 @@ class RawTable(NamedColumns):
     numbered_scan: str | None = None
     policies: RowPolicies = field(default_factory=RowPolicies)
     reading: str = ""
+    files: tuple[str, ...] = ()
+    format: str = ""
+
+    def row_location(self, number: int) -> tuple[str, int]:
+        """Return the file and the row in this file of a row number of `numbered_scan`."""
+        file, row = divmod(number, MAX_FILE_ROWS)
+        return (self.files[file], row) if self.files else (self.location, number)
 
     def column_type(self, column: str) -> str:
         """Return DuckDB's type of a column."""
@@ -186,8 +206,7 @@ class Dataset:
                     if csv is not None and isinstance(reader, CsvReader):
                         reader = replace(reader, format=csv)
                     tables = list(reader.tables(path, path.name[: -len(suffix)], self.store))
-                    self.notes += [t.note for t in tables if t.note and t.note not in self.notes]
-                    return tables
+                    return [replace(table, format=table.format or suffix[1:]) for table in tables]
         except duckdb.Error as error:
             raise unreadable_error(str(path), notes=(first_line(error),)) from None
         except OSError as error:
@@ -305,25 +324,65 @@ class Dataset:
                 matches = read_server(url, self.store, schema=schema, table=table)
             case SqliteEntry(path, table):
                 matches = read_database(path, self.store, table)
-            case FileEntry(path, table_name, csv):
-                tables = self._read_file(path, csv)
-                if tables is None:
-                    hint = "write the name of a table file, such as 'page.csv'"
-                    raise DataError(
-                        Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint)
-                    )
-                matches = [t for t in tables if t.name == table_name] if table_name is not None else tables
-                if len(matches) != 1:
-                    message = (
-                        f"'{path.name}' has no table '{table_name}'"
-                        if table_name
-                        else f"'{path.name}' has {len(matches)} tables"
-                    )
-                    hint = f"""select one with table = "..."; it has {listing(t.name for t in tables)}"""
-                    raise DataError(Diagnostic("E232", message, entry.source_location, hint))
+            case FileEntry(paths, pattern=pattern):
+                matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
+                if pattern is not None:
+                    return self._union_files(matches, entry, entry.source)
             case _:
                 raise AssertionError(f"{entry.source} is a query")
         return replace_missing_texts(replace(matches[0], name=entry.name), entry.missing, self.connection)
+
+    def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
+        """Return the table of one file of a manifest entry."""
+        tables, name = self._read_file(path, source.csv), source.table
+        if tables is None:
+            hint = "write the name of a table file, such as 'page.csv'"
+            raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint))
+        matches = [t for t in tables if name in (t.name, t.inner_name)] if name is not None else tables
+        if len(matches) != 1:
+            message = f"'{path.name}' has no table '{name}'" if name else f"'{path.name}' has {len(matches)} tables"
+            hint = f"""select one with table = "..."; it has {listing(t.inner_name or t.name for t in tables)}"""
+            raise DataError(Diagnostic("E232", message, entry.source_location, hint))
+        return matches[0]
+
+    def _union_files(self, tables: list[SourceTable], entry: TableEntry, source: FileEntry) -> SourceTable:
+        """Return the union of the files that match a pattern, with a column for each folder such as `year=2024`.
+
+        Raises:
+            DataError: Two files have different columns (E212).
+        """
+        columns: list[str] = []
+        scans = []
+        for number, (table, partition) in enumerate(zip(tables, source.partitions, strict=True)):
+            names = [str(row[0]) for row in self.connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
+            values = {key: value for key, value in partition.items() if key not in names}
+            cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
+            columns = columns or [*names, *values]
+            row_column = "row".ljust(max(map(len, columns)) + 1, "_")
+            if unequal := sorted({*columns} ^ {*names, *values}):
+                message = f"the file has other columns than '{tables[0].location}'"
+                verb = "lacks" if unequal[0] in columns else "has"
+                notes = (f"only one of the files has {listing(unequal)}",)
+                hint = f"it {verb} the column '{unequal[0]}'; use a pattern that leaves the file out"
+                raise DataError(Diagnostic("E212", message, DataLocation(table.location), hint, notes))
+            row = f"{number * MAX_FILE_ROWS} + row_number() OVER () AS {row_column}"
+            inner = f"(SELECT {', '.join([row, '*', *cells])} FROM {table.scan})"
+            scans.append((inner, f"(SELECT {', '.join(['*', *cells])} FROM {table.scan})"))
+        selected = ", ".join(map(quoted, columns))
+        numbered = " UNION ALL ".join(f"SELECT {row_column}, {selected} FROM {s}" for s, _ in scans)
+        plain = " UNION ALL ".join(f"SELECT {selected} FROM {scan}" for _, scan in scans)
+        counts = {t.note: sum(t.note == other.note for other in tables) for t in tables if t.note}
+        note = "; ".join(f"{note} in {count:,} of {len(tables):,} files" for note, count in counts.items())
+        formats = listing(dict.fromkeys(t.format for t in tables))
+        return SourceTable(
+            entry.name,
+            str(source.pattern),
+            f"({plain})",
+            f"({numbered})",
+            format=f"{len(tables):,} files: {formats}",
+            note=note,
+            files=tuple(t.location for t in tables),
+        )
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, and rename its columns as the manifest entry specifies."""
@@ -352,7 +411,12 @@ class Dataset:
             types,
             is_open,
             source_table.numbered_scan,
+            files=source_table.files,
+            format=source_table.format,
         )
+        note = f"{source_table.location}: {source_table.note}"
+        if source_table.note and note not in self.notes:
+            self.notes.append(note)
         if entry is not None:
             csv = entry.source.csv if isinstance(entry.source, FileEntry) else None
             reading = json.dumps([csv and asdict(csv), entry.missing]) if csv or entry.missing else ""

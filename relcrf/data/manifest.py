@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, CsvFormat, is_text_encoding
+from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, THOUSANDS_SEPARATORS, CsvFormat, is_text_encoding
+from relcrf.data.readers.csv_values import DATE_FORMAT
 from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
 from relcrf.data.toml_locations import TomlLocations
 from relcrf.data.toml_text import render_tables
@@ -26,6 +28,9 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span, lis
 from relcrf.model.spec import fold_name
 
 FILE_NAME = "dataset.toml"
+
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name of the folder of rows without a value."""
 
 _SOURCES = ("file", "sqlite", "postgres", "sql")
 _TABLE_KEYS = {
@@ -43,7 +48,7 @@ _TABLE_KEYS = {
     "orphans": str,
 }
 _POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
-_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str}
+_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "thousands": str, "dates": str}
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
 _TYPE_NAMES = {
     str: "a string",
@@ -57,15 +62,20 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the folder of the tables, and the name of one of its tables; None if the file has only one table.
+    """Files in the folder of the tables, and the name of one of their tables; None if each file has only one table.
 
     Args:
+        paths: One file, or the files that match a pattern.
+        pattern: Path of the pattern; None if the entry names one file.
+        partitions: The values in names of folders such as `year=2024`, for each file of a pattern.
         csv: The stated properties of a CSV file; None if the manifest states none.
     """
 
-    path: Path
+    paths: tuple[Path, ...]
     table: str | None
     csv: CsvFormat | None = None
+    pattern: Path | None = None
+    partitions: tuple[Mapping[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -305,18 +315,28 @@ class _ManifestReader:
             return PostgresEntry(
                 entry["postgres"], entry.get("schema", "public"), entry.get("table", name), entry.get("sql")
             )
-        file = self._resolve_file(entry[kind], *path, kind)
-        if file is None:
+        is_pattern = kind == "file" and is_pattern_name(self.folder, entry[kind])
+        files = (
+            self._match_files(entry[kind], *path, kind)
+            if is_pattern
+            else [self._resolve_file(entry[kind], *path, kind)]
+        )
+        paths = tuple(file for file in files if file is not None)
+        if not paths:
             return None
         if kind == "sqlite":
-            return SqliteEntry(file, entry.get("table", name))
-        is_csv = re.search(r"\.[ct]sv(\.gz|\.zst)?$", file.name.lower()) is not None
-        if "csv" not in entry and not (is_csv and "missing" in entry):
-            return FileEntry(file, entry.get("table"))
-        csv = self._read_csv_format(file, entry.get("csv", {}), *path, "csv", is_csv=is_csv)
-        if csv is None:
-            return None
-        return FileEntry(file, entry.get("table"), replace(csv, missing=tuple(entry.get("missing", ()))))
+            return SqliteEntry(paths[0], entry.get("table", name))
+        is_csv = re.search(r"\.[ct]sv(\.gz|\.zst)?$", paths[0].name.lower()) is not None
+        csv = None
+        if "csv" in entry or (is_csv and "missing" in entry):
+            csv = self._read_csv_format(paths[0], entry.get("csv", {}), *path, "csv", is_csv=is_csv)
+            if csv is None:
+                return None
+            csv = replace(csv, missing=tuple(entry.get("missing", ())))
+        if not is_pattern:
+            return FileEntry(paths, entry.get("table"), csv)
+        partitions = tuple(_partition_values(file.relative_to(self.folder)) for file in paths)
+        return FileEntry(paths, entry.get("table"), csv, self.folder / entry[kind], partitions)
 
     def _read_csv_format(self, file: Path, entry: Mapping[str, Any], *path: str, is_csv: bool) -> CsvFormat | None:
         """Return the stated format of a CSV file. If the statement is invalid, report this and return None."""
@@ -327,6 +347,7 @@ class _ManifestReader:
             self._add_problem(f"'{file.name}' is not a CSV file", hint, *path)
             return None
         delimiter, encoding, decimal = (entry.get(key) for key in ("delimiter", "encoding", "decimal"))
+        thousands, dates = entry.get("thousands"), entry.get("dates")
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n\0'):
             hint = 'write one ASCII character that is not a quote, such as delimiter = ";"'
             self._add_problem(f"{delimiter!r} is not a delimiter", hint, *path, "delimiter")
@@ -335,9 +356,31 @@ class _ManifestReader:
             self._add_problem(f"'{encoding}' is not a text encoding", hint, *path, "encoding")
         elif decimal is not None and decimal not in DECIMAL_SEPARATORS:
             self._add_problem(f"{decimal!r} is not a decimal separator", 'write "." or ","', *path, "decimal")
+        elif thousands is not None and thousands not in THOUSANDS_SEPARATORS:
+            hint = f"write one of {listing(map(repr, THOUSANDS_SEPARATORS))}"
+            self._add_problem(f"{thousands!r} is not a separator of thousands", hint, *path, "thousands")
+        elif thousands is not None and thousands == (decimal or "."):
+            hint = f'write decimal = "{"," if thousands == "." else "."}"'
+            self._add_problem(f"{thousands!r} cannot separate thousands and decimals", hint, *path, "thousands")
+        elif dates is not None and not DATE_FORMAT.fullmatch(dates):
+            hint = 'write the day as %d, the month as %m, and the year as %Y or %y, such as dates = "%d.%m.%Y"'
+            self._add_problem(f"{dates!r} is not a format of dates", hint, *path, "dates")
         else:
-            return CsvFormat(delimiter, encoding, decimal)
+            return CsvFormat(delimiter, encoding, decimal, thousands, dates)
         return None
+
+    def _match_files(self, pattern: str, *path: str) -> list[Path]:
+        """Return the files that match a pattern, sorted. If there are none, or one is outside the folder, report this."""
+        files = sorted(file for file in self.folder.glob(pattern) if file.is_file())
+        root = _resolve_links(self.folder)
+        outside = [file for file in files if not _resolve_links(file).is_relative_to(root)]
+        if outside:
+            hint = "use a pattern for files in this folder and the folders below"
+            self._add_problem(f"'{outside[0]}' is outside the folder of the manifest", hint, *path, code="E233")
+        elif not files:
+            hint = "* matches any characters of a name, and ** any folders"
+            self._add_problem(f"no file matches '{pattern}'", hint, *path, code="E203")
+        return [] if outside else files
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
         """Return the path of a file. If it is missing or outside the folder of the tables, report it and return None."""
@@ -396,6 +439,18 @@ class _ManifestReader:
             seed=split.get("seed", 0),
             holdout=tuple(holdout),
         ).with_parts(**parts)
+
+
+def is_pattern_name(folder: Path, name: str) -> bool:
+    """Return True if a name is a pattern for files of a folder, and not the name of a file."""
+    is_pattern = any(c in name for c in "*?[") and "\0" not in name and not Path(name).is_absolute()
+    return is_pattern and not os.path.isfile(folder / name)
+
+
+def _partition_values(path: Path) -> dict[str, str | None]:
+    """Return the values in the names of folders such as `year=2024`, as Hive and Spark write them."""
+    pairs = (part.partition("=") for part in path.parts[:-1] if "=" in part)
+    return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs}
 
 
 def _resolve_links(path: Path) -> Path:

@@ -29,7 +29,8 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
                 rows = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
         else:
             rows = hash_rows(bound.dataset, table)
-        hashes[location] = json.dumps([table.columns, table.types, rows, table.reading, asdict(table.policies)])
+        declared = [table.format, table.reading, asdict(table.policies)]
+        hashes[location] = json.dumps([table.columns, table.types, rows, *declared])
     return hashes[location]
 
 

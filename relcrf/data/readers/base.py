@@ -20,14 +20,20 @@ class SourceTable:
         location: The file or server, and the table if there are several, as shown in messages.
         scan: A DuckDB table expression for a FROM clause.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
+        format: The format of the file, such as `CSV, delimiter ';'`, as `relcrf check` prints it.
         note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
+        files: Locations of the files of a table that has several.
+        inner_name: The name of the table within the file, if it differs from `name`.
     """
 
     name: str
     location: str
     scan: str
     numbered_scan: str | None = None
+    format: str = ""
     note: str = ""
+    inner_name: str | None = None
+    files: tuple[str, ...] = ()
 
 
 class AbstractReader(ABC):

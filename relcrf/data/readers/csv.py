@@ -12,12 +12,15 @@ from relcrf.data.readers.csv_format import (
     DEFAULT_ENCODING,
     CsvFormat,
     copy_as_utf8,
-    decimal_comma_columns,
+    decompress_zst,
     detect_delimiter,
     detect_encoding,
+    is_utf8_zst,
+    read_sample,
 )
+from relcrf.data.readers.csv_values import column_formats, describe_formats
 from relcrf.data.readers.missing_texts import replace_missing_texts
-from relcrf.data.store import Store, literal, quoted
+from relcrf.data.store import Store, literal, quoted, unreadable_error
 from relcrf.errors import listing
 
 
@@ -36,30 +39,38 @@ class CsvReader(AbstractReader):
     format: CsvFormat = field(default_factory=CsvFormat)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        encoding = self.format.encoding or detect_encoding(path)
-        is_utf8 = encoding.lower().replace("_", "-") in (DEFAULT_ENCODING, "utf8")
-        file = store.file_literal(path if is_utf8 else copy_as_utf8(path, encoding, store))
-        delimiter = self.format.delimiter or self.default_delimiter or detect_delimiter(path, encoding)
+        file, stated = path, self.format
+        if path.suffix.lower() == ".zst" and not (_is_utf8(stated.encoding) and is_utf8_zst(path, store)):
+            file = decompress_zst(path, store)
+        is_zst = file.suffix.lower() == ".zst"
+        encoding = stated.encoding or (DEFAULT_ENCODING if is_zst else detect_encoding(file, path))
+        literal_name = store.file_literal(file if _is_utf8(encoding) else copy_as_utf8(file, encoding, store, path))
+        lines, is_cut = read_sample(file, encoding, store)
+        if not any(map(str.strip, lines)):
+            raise unreadable_error(str(path), "the first line must contain the names of the columns", ("it is empty",))
+        delimiter = stated.delimiter or self.default_delimiter or detect_delimiter(lines, is_cut=is_cut)
         # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
-        table = SourceTable(name, str(path), f"read_csv({file}, {options}, {strict})")
-        # A text of a missing value would prevent the detection of decimal commas.
-        scan = replace_missing_texts(table, self.format.missing, store.connection).scan
-        converted: tuple[str, ...] = ()
-        # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
-        if self.format.decimal == "," or (self.format.decimal is None and delimiter != ","):
-            columns = [str(row[0]) for row in store.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()]
-            converted = decimal_comma_columns(scan, columns, store, is_stated=self.format.decimal is not None)
-        if converted:
-            numbers = (f"replace(replace({quoted(c)}, '.', ''), ',', '.') AS {quoted(c)}" for c in converted)
-            scan = f"(SELECT * REPLACE ({', '.join(numbers)}) FROM {scan})"
+        table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
+        # A text of a missing value would prevent the detection of the formats of numbers and dates.
+        scan = replace_missing_texts(table, stated.missing, store.connection).scan
+        formats = column_formats(scan, stated, delimiter, store)
+        if formats:
+            converted = (f"{each.converted} AS {quoted(each.column)}" for each in formats)
+            scan = f"(SELECT * REPLACE ({', '.join(converted)}) FROM {scan})"
+        described = describe_formats(formats)
         found = []
-        if self.format.delimiter is None and delimiter not in (",", self.default_delimiter):
+        if stated.delimiter is None and delimiter not in (",", self.default_delimiter):
             found.append(f"the delimiter {delimiter!r}")
-        if self.format.encoding is None and not is_utf8:
+        if stated.encoding is None and not _is_utf8(encoding):
             found.append(f"the encoding {encoding}")
-        if self.format.decimal is None and converted:
-            found.append(f"decimal commas in {listing(converted)}")
-        note = f"{path}: read with {listing(found)}" if found else ""
-        yield replace(table, scan=scan, note=note)
+        found += describe_formats([each for each in formats if getattr(stated, each.key) is None])
+        note = f"read with {listing(found)}" if found else ""
+        description = ", ".join(["CSV", f"delimiter {delimiter!r}", encoding, *described])
+        yield replace(table, scan=scan, format=description, note=note)
+
+
+def _is_utf8(encoding: str | None) -> bool:
+    """Return True for the names of UTF-8 and for None, an unknown encoding."""
+    return encoding is None or encoding.lower().replace("_", "-") in (DEFAULT_ENCODING, "utf8")

@@ -1,6 +1,7 @@
-"""Formats of CSV files: the delimiter, the encoding, the decimal separator, and texts of missing values.
+"""Formats of CSV files: what a manifest states, and the detection of the encoding and the delimiter.
 
-A format is stated in the manifest or detected. A detected format other than commas and UTF-8 is reported.
+A format is stated in the manifest or detected. A detected format other than commas and UTF-8 is reported. The formats of
+numbers and dates are in `csv_values.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from relcrf.data.store import Store, literal, quoted, unreadable_error
+import duckdb
+
+from relcrf.data.store import BATCH_ROWS, Store, unreadable_error
 
 DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are detected, in order of preference."""
 
 DECIMAL_SEPARATORS = (".", ",")
+
+THOUSANDS_SEPARATORS = (",", ".", "'", " ")
 
 DEFAULT_ENCODING = "utf-8"
 
@@ -35,10 +40,6 @@ SAMPLE_LINES = 100
 
 _CHUNK_BYTES = 1 << 20
 
-_DECIMAL_COMMA = r"[+-]?([0-9]+|[0-9]{1,3}([.][0-9]{3})+)(,[0-9]+)?"
-_THOUSANDS_COMMA = r"[+-]?[0-9]{1,3}(,[0-9]{3})+"
-"""Regular expressions of numbers with a decimal comma, and of numbers with commas between groups of three digits."""
-
 
 @dataclass(frozen=True)
 class CsvFormat:
@@ -48,12 +49,16 @@ class CsvFormat:
         delimiter: The character between cells.
         encoding: Name of a text encoding that Python knows.
         decimal: The decimal separator, `.` or `,`.
+        thousands: The separator between groups of three digits, one of THOUSANDS_SEPARATORS.
+        dates: The format of dates for `strptime`, such as `%d.%m.%Y`.
         missing: Texts of cells that have no value, besides the empty text.
     """
 
     delimiter: str | None = None
     encoding: str | None = None
     decimal: str | None = None
+    thousands: str | None = None
+    dates: str | None = None
     missing: tuple[str, ...] = ()
 
 
@@ -66,16 +71,15 @@ def is_text_encoding(name: str) -> bool:
     return True
 
 
-def detect_encoding(path: Path) -> str:
+def detect_encoding(path: Path, location: Path) -> str:
     """Return the encoding of a CSV file, which is read whole: UTF-8, UTF-16 with a byte order mark, or Windows-1252.
 
-    The content of a file that is compressed with Zstandard is not examined; DuckDB reads it as UTF-8.
+    Args:
+        location: The path for messages.
 
     Raises:
         DataError: The file has bytes that are not text in any of these encodings (E204).
     """
-    if path.suffix.lower() == ".zst":
-        return DEFAULT_ENCODING
     decoder = codecs.getincrementaldecoder(DEFAULT_ENCODING)()
     is_ascii, offset = True, 0
     try:
@@ -92,7 +96,7 @@ def detect_encoding(path: Path) -> str:
             return LEGACY_ENCODING
         # Valid characters of several bytes before the invalid byte show that the file is UTF-8, and damaged.
         hint = 'save it as UTF-8, or state its encoding: [tables.NAME.csv] encoding = "..." in dataset.toml'
-        raise unreadable_error(str(path), hint, ("it is neither UTF-8 nor Windows-1252 text",)) from None
+        raise unreadable_error(str(location), hint, ("it is neither UTF-8 nor Windows-1252 text",)) from None
     return DEFAULT_ENCODING
 
 
@@ -120,14 +124,15 @@ def _open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise unreadable_error(str(path), notes=(str(error),)) from None
 
 
-def copy_as_utf8(path: Path, encoding: str, store: Store) -> Path:
+def copy_as_utf8(path: Path, encoding: str, store: Store, location: Path) -> Path:
     """Write the text of a CSV file as UTF-8 to a file of the store, and return the path of the copy.
 
+    Args:
+        location: The path for messages.
+
     Raises:
-        DataError: The file has bytes that are not text in this encoding, or it is compressed with Zstandard (E204).
+        DataError: The file has bytes that are not text in this encoding (E204).
     """
-    if path.suffix.lower() == ".zst":
-        raise unreadable_error(str(path), f"decompress it, or save it as UTF-8 instead of {encoding}")
     copy = store.new_folder() / "table.csv"
     try:
         with (
@@ -138,22 +143,60 @@ def copy_as_utf8(path: Path, encoding: str, store: Store) -> Path:
             shutil.copyfileobj(text, target, _CHUNK_BYTES)
     except UnicodeError as error:
         hint = 'state its encoding in dataset.toml: [tables.NAME.csv] encoding = "..."'
-        raise unreadable_error(str(path), hint, (f"it is not {encoding} text: {error}",)) from None
+        raise unreadable_error(str(location), hint, (f"it is not {encoding} text: {error}",)) from None
     return copy
 
 
-def detect_delimiter(path: Path, encoding: str) -> str:
-    """Return the delimiter of a CSV file, according to its first lines; `,` if it is compressed with Zstandard.
+def is_utf8_zst(path: Path, store: Store) -> bool:
+    """Return True if a file that is compressed with Zstandard contains UTF-8 text; DuckDB decompresses and decodes it."""
+    try:
+        store.connection.execute(f"SELECT count(line) FROM {_zst_lines(path, store, DEFAULT_ENCODING)}").fetchall()
+    except duckdb.InvalidInputException as error:
+        if "unicode" in str(error):
+            return False
+        raise
+    return True
+
+
+def decompress_zst(path: Path, store: Store) -> Path:
+    """Write the bytes of a file that is compressed with Zstandard to a file of the store, and return its path.
+
+    The standard library decompresses Zstandard from Python 3.14. In Latin-1, DuckDB returns one character for each byte.
+    """
+    copy = store.new_folder() / "table.csv"
+    result = store.connection.execute(f"SELECT line FROM {_zst_lines(path, store, 'latin-1')}")
+    with copy.open("wb") as file:
+        while rows := result.fetchmany(BATCH_ROWS):
+            file.writelines((line or "").encode("latin-1") + b"\n" for (line,) in rows)
+    return copy
+
+
+def _zst_lines(path: Path, store: Store, encoding: str) -> str:
+    """Return a table expression for the lines of a compressed file, as the only column `line`."""
+    options = (
+        "auto_detect = false, header = false, columns = {line: 'VARCHAR'}, delim = '\x01', quote = '', escape = ''"
+    )
+    return f"read_csv({store.file_literal(path)}, {options}, strict_mode = false, encoding = '{encoding}')"
+
+
+def read_sample(path: Path, encoding: str, store: Store) -> tuple[list[str], bool]:
+    """Return the first lines of a CSV file, and True if the last of them may be incomplete or the file has more lines."""
+    if path.suffix.lower() == ".zst":
+        sql = f"SELECT line FROM {_zst_lines(path, store, encoding)} LIMIT {SAMPLE_LINES}"
+        lines = [f"{line or ''}\n" for (line,) in store.connection.execute(sql).fetchall()]
+        return lines, len(lines) == SAMPLE_LINES
+    with _open_bytes(path) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline="") as text:
+        sample = text.read(_CHUNK_BYTES)
+    lines = list(islice(StringIO(sample, newline=""), SAMPLE_LINES))
+    return lines, len(lines) == SAMPLE_LINES or len(sample) == _CHUNK_BYTES
+
+
+def detect_delimiter(lines: Sequence[str], *, is_cut: bool) -> str:
+    """Return the delimiter of a CSV file, according to its first lines.
 
     A comma is the delimiter if it divides the header, unless only another delimiter divides all rows into as many cells
     as the header. If no comma divides the header, another delimiter that does so is the delimiter.
     """
-    if path.suffix.lower() == ".zst":
-        return DELIMITERS[0]
-    with _open_bytes(path) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline="") as text:
-        sample = text.read(_CHUNK_BYTES)
-    lines = list(islice(StringIO(sample, newline=""), SAMPLE_LINES))
-    is_cut = len(lines) == SAMPLE_LINES or len(sample) == _CHUNK_BYTES
     widths = {delimiter: _row_widths(lines, delimiter, is_cut=is_cut) for delimiter in DELIMITERS}
     divided = [d for d in DELIMITERS if widths[d] and widths[d][0] > 1]
     consistent = [d for d in divided if len(widths[d]) > 1 and set(widths[d]) == {widths[d][0]}]
@@ -167,41 +210,3 @@ def _row_widths(lines: Sequence[str], delimiter: str, *, is_cut: bool) -> list[i
     except csv.Error:
         return []
     return widths[:-1] if is_cut else widths
-
-
-def decimal_comma_columns(table: str, columns: Sequence[str], store: Store, *, is_stated: bool) -> tuple[str, ...]:
-    """Return the columns with separators whose cells are all numbers such as `1.234,5` or `1.234`, or empty.
-
-    In `1,234`, the comma may also separate thousands, and in `1.234`, the point may be a decimal point. If the decimal
-    separator is not stated, columns are returned only if a number of the file, such as `2,5`, needs a decimal comma.
-
-    Args:
-        table: A DuckDB table expression whose columns are texts.
-        is_stated: True if the manifest states that the comma is the decimal separator.
-    """
-
-    def test_columns(columns: Sequence[str], *conditions: str) -> list[tuple[bool | None, ...]]:
-        tests = [condition.format(cell=f"trim({quoted(column)})") for column in columns for condition in conditions]
-        ((*results,),) = store.connection.execute(f"SELECT {', '.join(tests)} FROM {table}").fetchall()
-        return [tuple(results[k : k + len(conditions)]) for k in range(0, len(results), len(conditions))]
-
-    if not any(found for (found,) in test_columns(columns, "bool_or(contains({cell}, ','))")):
-        return ()
-    number, thousands = (
-        f"regexp_full_match({{cell}}, {literal(pattern).replace('{', '{{').replace('}', '}}')})"
-        for pattern in (_DECIMAL_COMMA, _THOUSANDS_COMMA)
-    )
-    tested = test_columns(
-        columns,
-        f"bool_and({number}) FILTER ({{cell}} <> '')",
-        "bool_or(contains({cell}, ',') OR contains({cell}, '.'))",
-        f"bool_or(contains({{cell}}, ',') AND NOT {thousands})",
-    )
-    numeric = [
-        (column, is_certain)
-        for column, (is_number, has_separator, is_certain) in zip(columns, tested, strict=True)
-        if is_number and has_separator
-    ]
-    if is_stated or any(is_certain for _, is_certain in numeric):
-        return tuple(column for column, _ in numeric)
-    return ()

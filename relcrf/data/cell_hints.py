@@ -1,0 +1,58 @@
+"""Hints for bad cells: the line of a manifest with which the cell has a value of the declared type."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime
+
+from relcrf.data.dataset import RawTable
+from relcrf.model.types import AttributeType, Date, Integer, Real
+
+_DATE_FORMATS = (
+    *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y"),
+    *("%Y%m%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%Y.%m.%d"),
+)
+"""Formats that are tried on a cell; the first two may both match."""
+
+_MISSING = re.compile(r"[-.?#/]+|#?n[/.]?[av]|nil|none|null|nan|unknown|missing|tbd", re.IGNORECASE)
+"""Regular expression of texts that usually stand for a missing value."""
+
+
+def manifest_hint(value: str, kind: AttributeType | None, table: RawTable) -> str:
+    """Return the line of a manifest that accepts a bad cell, as the continuation of a hint; '' if there is none.
+
+    Args:
+        value: Text of the cell.
+        kind: The declared type; None for a domain.
+    """
+    text = value.strip()
+    if _MISSING.fullmatch(text):
+        return f"""; or write missing = ["{text}"] below [tables.{table.name}] in dataset.toml"""
+    if not re.match(r"CSV|[\d,]+ files: CSV", table.format):
+        return ""
+    lines: list[str] = []
+    if isinstance(kind, Real | Integer):
+        lines = _number_lines(text)
+    elif isinstance(kind, Date):
+        lines = [f'dates = "{format}"' for format in _DATE_FORMATS if _is_date(text, format)][:2]
+    return f"; or write {' or '.join(lines)} below [tables.{table.name}.csv] in dataset.toml" if lines else ""
+
+
+def _number_lines(text: str) -> list[str]:
+    """Return the lines that accept a text as a number."""
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text):
+        return ['thousands = ","', 'decimal = ","']
+    if re.fullmatch(r"[+-]?(\d+|\d{1,3}([.' \xa0\u202f]\d{3})+),\d+", text):
+        return ['decimal = ","']
+    for separator, pattern in ((",", ","), ("'", "'"), (" ", "[ \xa0\u202f]"), (".", "[.]")):
+        if re.fullmatch(rf"[+-]?\d{{1,3}}({pattern}\d{{3}})+([.,]\d+)?", text):
+            return [f'thousands = "{separator}"']
+    return []
+
+
+def _is_date(text: str, format: str) -> bool:
+    with suppress(ValueError):
+        datetime.strptime(text, format)
+        return True
+    return False

@@ -1,0 +1,212 @@
+"""Formats of the cells of CSV files: decimal commas, separators of thousands, and dates other than 2024-01-31.
+
+A column is converted if all its cells have a format, and the file shows which format it is: `1,234` may be a thousand
+or a number with a decimal comma, and `03/04/2024` a date in March or in April.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relcrf.data.readers.csv_format import CsvFormat
+from relcrf.data.store import Store, literal, quoted
+from relcrf.errors import listing
+
+SAMPLE_ROWS = 10_000
+"""Number of rows that select the columns whose cells are all tested for dates and thousands."""
+
+_BLANK = r"[ \x{00A0}\x{202F}]"
+"""Regular expression of a blank between thousands; it may be a no-break space."""
+
+_TIME = r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)?"
+
+_DATE_PATTERNS = {
+    "%d.%m.%Y": r"[0-9]{1,2}[.][0-9]{1,2}[.][0-9]{4}",
+    "%d/%m/%Y": r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}",
+    "%m/%d/%Y": r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}",
+    "%d-%m-%Y": r"[0-9]{1,2}-[0-9]{1,2}-[0-9]{4}",
+}
+"""Regular expressions of dates, by their format. Only dates with slashes begin with the day or with the month."""
+
+_SLASHES = ("%d/%m/%Y", "%m/%d/%Y")
+
+DATE_FORMAT = re.compile(r"(?=.*%d)(?=.*%[mbB])(?=.*%[yY])([^%]|%[dmbByYHIMSpfaA%])+")
+"""Regular expression of the formats that a manifest may state."""
+
+
+@dataclass(frozen=True)
+class ColumnFormat:
+    """The conversion of a column to texts that every reader writes: numbers with a decimal point, and dates of ISO 8601.
+
+    Args:
+        converted: SQL of the converted text of the column's cell.
+        description: The format, for notes.
+        key: The key of `[tables.NAME.csv]` that states the format.
+    """
+
+    column: str
+    converted: str
+    description: str
+    key: str
+
+
+def column_formats(scan: str, format: CsvFormat, delimiter: str, store: Store) -> list[ColumnFormat]:
+    """Return the conversions of the columns of a CSV file, as stated or detected.
+
+    Args:
+        scan: A DuckDB table expression whose columns are texts.
+    """
+    columns = [str(row[0]) for row in store.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()]
+    tester = _ColumnTester(scan, store)
+    found: list[ColumnFormat] = []
+    # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
+    if format.decimal == "," or (format.decimal is None and format.thousands != "," and delimiter != ","):
+        found += tester.decimal_commas(columns, is_stated=format.decimal is not None)
+    remaining = [column for column in columns if column not in {each.column for each in found}]
+    if format.thousands != "." and (format.thousands or format.decimal != ","):
+        found += tester.thousands(remaining, format.thousands)
+    remaining = [column for column in columns if column not in {each.column for each in found}]
+    return found + (tester.dates(remaining) if format.dates is None else tester.stated_dates(remaining, format.dates))
+
+
+def describe_formats(formats: Sequence[ColumnFormat]) -> list[str]:
+    """Return the formats for a note, each with its columns."""
+    by_description: dict[str, list[str]] = {}
+    for each in formats:
+        by_description.setdefault(each.description, []).append(each.column)
+    return [f"{description} in {listing(columns)}" for description, columns in by_description.items()]
+
+
+def _grouped(separator: str, count: str = "+") -> str:
+    """Return a regular expression of a whole number with a separator, itself a regular expression, between thousands."""
+    return f"[0-9]{{1,3}}({separator}[0-9]{{3}}){count}"
+
+
+@dataclass(frozen=True)
+class _ColumnTester:
+    """Tests of the cells of a table, whose columns are texts."""
+
+    scan: str
+    store: Store
+
+    def test(
+        self, columns: Sequence[str], conditions: Sequence[str], *, sample: bool = False
+    ) -> dict[str, tuple[bool, ...]]:
+        """Return whether each condition holds, by column. `{cell}` in a condition is the trimmed text of a cell."""
+        if not columns:
+            return {}
+        tests = [c.replace("{cell}", f"trim({quoted(column)})") for column in columns for c in conditions]
+        source = f"(SELECT * FROM {self.scan} LIMIT {SAMPLE_ROWS})" if sample else self.scan
+        ((*results,),) = self.store.connection.execute(f"SELECT {', '.join(tests)} FROM {source}").fetchall()
+        n = len(conditions)
+        return {c: tuple(map(bool, results[k * n : (k + 1) * n])) for k, c in enumerate(columns)}
+
+    def decimal_commas(self, columns: Sequence[str], *, is_stated: bool) -> list[ColumnFormat]:
+        """Return the conversion of columns whose cells are all numbers such as `1.234,5` or `1.234`, or empty.
+
+        In `1,234`, the comma may also separate thousands, and in `1.234`, the point may be a decimal point. If the
+        decimal separator is not stated, columns are converted only if a number of the file, such as `2,5`, needs a
+        decimal comma.
+        """
+        if not any(found for (found,) in self.test(columns, ["bool_or(contains({cell}, ','))"]).values()):
+            return []
+        groups = "|".join(map(_grouped, ("[.]", "[']", _BLANK)))
+        number, thousands = _matches(f"[+-]?([0-9]+|{groups})(,[0-9]+)?"), _matches(f"[+-]?{_grouped(',')}")
+        tests = (
+            f"bool_and({number}) FILTER ({{cell}} <> '')",
+            r"bool_or(regexp_matches({cell}, '[.,''\x{00A0}\x{202F}]'))",  # a plain blank alone may be part of a code
+            f"bool_or(contains({{cell}}, ',') AND NOT {thousands})",
+        )
+        numeric = {
+            c: certain for c, (is_number, has, certain) in self.test(columns, tests).items() if is_number and has
+        }
+        if not is_stated and not any(numeric.values()):
+            return []
+        removed = literal(f"[.']|{_BLANK}")
+        return [
+            ColumnFormat(
+                c, f"replace(regexp_replace({quoted(c)}, {removed}, '', 'g'), ',', '.')", "decimal commas", "decimal"
+            )
+            for c in numeric
+        ]
+
+    def thousands(self, columns: Sequence[str], stated: str | None) -> list[ColumnFormat]:
+        """Return the conversion of columns whose cells are all numbers such as `1,234.50` or `1234.5`, or empty.
+
+        If the separator is not stated, a number of the file must need it, such as `1,234.50` or `1,234,567`.
+        """
+        found: list[ColumnFormat] = []
+        for name in (stated,) if stated else (",", "'", " "):
+            separator = _BLANK if name == " " else f"[{name}]"
+            number = f"bool_and({_matches(f'[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?')}) FILTER ({{cell}} <> '')"
+            some = f"bool_or({_matches(f'[+-]?{_grouped(separator)}([.][0-9]+)?')})"
+            # An apostrophe within a number has no other meaning; `1,234` and `12 345` may have one.
+            shapes = {",": f"({_grouped(',')}[.][0-9]+|{_grouped(',', '{2,}')})", " ": f"{_grouped(_BLANK)}[.][0-9]+"}
+            certain = f"bool_or({_matches('[+-]?' + shapes[name])})" if name in shapes else some
+            sampled = self.test(columns, [number, some], sample=True)
+            candidates = [column for column, results in sampled.items() if all(results)]
+            numeric = {c: results[1] for c, results in self.test(candidates, [number, certain]).items() if results[0]}
+            if not stated and (name == " " or not any(numeric.values())):
+                numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
+            description = f"{'blanks' if name == ' ' else repr(name)} between thousands"
+            removed = f"{literal(separator)}, '', 'g'"
+            found += [
+                ColumnFormat(c, f"regexp_replace({quoted(c)}, {removed})", description, "thousands") for c in numeric
+            ]
+            columns = [column for column in columns if column not in numeric]
+        return found
+
+    def dates(self, columns: Sequence[str]) -> list[ColumnFormat]:
+        """Return the conversion of columns whose cells are all dates of one format, optionally with times, or empty.
+
+        The day and the month of dates with slashes have the order that a day above 12 in the file shows.
+        """
+        kinds = {pattern: _matches(pattern + _TIME) for pattern in _DATE_PATTERNS.values()}
+        tests = [f"bool_and({condition}) FILTER ({{cell}} <> '')" for condition in kinds.values()]
+        candidates = [column for column, results in self.test(columns, tests, sample=True).items() if any(results)]
+        tests = [
+            f"bool_and({_matches(pattern + _TIME)} AND {_parsed(format)} IS NOT NULL) FILTER ({{cell}} <> '')"
+            for format, pattern in _DATE_PATTERNS.items()
+        ]
+        valid = {
+            column: [format for format, holds in zip(_DATE_PATTERNS, results, strict=True) if holds]
+            for column, results in self.test(candidates, tests).items()
+        }
+        orders = {formats[0] for formats in valid.values() if len(formats) == 1} & {*_SLASHES}
+        found = []
+        for column, formats in valid.items():
+            chosen = [format for format in formats if len(formats) == 1 or orders == {format}]
+            found += [_date_format(column, format, "date") for format in chosen]
+        return found
+
+    def stated_dates(self, columns: Sequence[str], format: str) -> list[ColumnFormat]:
+        """Return the conversion of columns most of whose cells are dates of a stated format; the others stay unchanged."""
+        test = (
+            f"2 * count(*) FILTER (try_strptime({{cell}}, {literal(format)}) IS NOT NULL) > count(nullif({{cell}}, ''))"
+        )
+        shown = "time" if re.search("%[HIMSfT]", format) else "date"
+        results = self.test(columns, [test]).items()
+        return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
+
+
+def _matches(pattern: str) -> str:
+    return f"regexp_full_match({{cell}}, {literal(pattern)})"
+
+
+def _parsed(format: str) -> str:
+    """Return SQL of the date at the beginning of a cell."""
+    return f"try_strptime(regexp_extract({{cell}}, '^[^ T]+'), {literal(format)})"
+
+
+def _date_format(column: str, format: str, shown: str, *, stated: bool = False) -> ColumnFormat:
+    """Return the conversion of a column of dates to `2024-01-31`, followed by the time of the cell."""
+    cell = f"trim({quoted(column)})"
+    if stated:
+        iso = "%Y-%m-%d %H:%M:%S" if shown == "time" else "%Y-%m-%d"
+        converted = f"coalesce(strftime(try_strptime({cell}, {literal(format)}), '{iso}'), {quoted(column)})"
+    else:
+        rest = f"regexp_replace({cell}, '^[^ T]+', '')"
+        converted = f"strftime({_parsed(format).replace('{cell}', cell)}, '%Y-%m-%d') || {rest}"
+    return ColumnFormat(column, converted, f"dates {format}", "dates")

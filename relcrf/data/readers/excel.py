@@ -1,0 +1,104 @@
+"""A reader of Excel workbooks. The first line of a sheet that is not empty is the header."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from relcrf.data.extras import import_extra
+from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.store import BATCH_ROWS, Store, first_line, unreadable_error
+from relcrf.errors import listing
+from relcrf.model.spec import fold_name
+
+
+class ExcelReader(AbstractReader):
+    """A reader that copies each sheet. A column has the common type of its cells, or is text.
+
+    The table of a workbook with one sheet is named after the file, and the tables of other workbooks after the sheets.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".xlsx",)
+
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        calamine = import_extra("python_calamine", "excel", f"'{path.name}'")
+        try:
+            with calamine.CalamineWorkbook.from_path(str(path)) as workbook:
+                titles = [s.name for s in workbook.sheets_metadata if s.typ == calamine.SheetTypeEnum.WorkSheet]
+                sheets = {title: workbook.get_sheet_by_name(title) for title in titles}
+                full = {title: sheet for title, sheet in sheets.items() if sheet.height > 0}
+                for title, sheet in full.items():
+                    location = f"{path}, sheet '{title}'"
+                    scan = _copy_sheet(sheet, location, store)
+                    table = name if len(full) == 1 else title
+                    yield SourceTable(table, location, scan, format=f"Excel, sheet '{title}'", inner_name=title)
+        except (calamine.CalamineError, OSError) as error:
+            raise unreadable_error(str(path), notes=(first_line(error),)) from None
+
+
+def _copy_sheet(sheet: Any, location: str, store: Store) -> str:
+    """Copy the rows of a sheet below its header, and return a table expression for them.
+
+    Raises:
+        DataError: Two columns have the same name (E204).
+    """
+    header, *_ = islice(sheet.iter_rows(), 1)
+    has_values, kinds = [False] * len(header), [set[str]() for _ in header]
+    for row in islice(sheet.iter_rows(), 1, None):
+        for k, cell in enumerate(row):
+            if cell != "":
+                has_values[k] = True
+                kinds[k].add(_cell_kind(cell))
+    used = [k for k, cell in enumerate(header) if cell != "" or has_values[k]]
+    names = [_cell_text(header[k]) or f"column{k + 1}" for k in used]
+    repeated = [name for name in names if sum(fold_name(name) == fold_name(other) for other in names) > 1]
+    if repeated:
+        raise unreadable_error(
+            location, "rename one of them", (f"several columns are named {listing(dict.fromkeys(repeated))}",)
+        )
+    types = [_column_type(kinds[k]) for k in used]
+
+    def batches() -> Iterator[list[list[Any]]]:
+        rows = islice(sheet.iter_rows(), 1, None)
+        while batch := list(islice(rows, BATCH_ROWS)):
+            yield [_convert_column([row[k] for row in batch], kind) for k, kind in zip(used, types, strict=True)]
+
+    return store.add_rows(dict(zip(names, types, strict=True)), batches())
+
+
+def _cell_kind(cell: Any) -> str:
+    """Return the DuckDB type of a cell."""
+    if isinstance(cell, bool):
+        return "BOOLEAN"
+    if isinstance(cell, int | float):
+        return "BIGINT" if math.isfinite(cell) and cell == int(cell) and abs(cell) < 2**53 else "DOUBLE"
+    if isinstance(cell, datetime):
+        return "TIMESTAMP"
+    return "DATE" if isinstance(cell, date) else "VARCHAR"
+
+
+def _column_type(kinds: set[str]) -> str:
+    """Return the type of a column whose cells have these types."""
+    for kind, narrower in (("DOUBLE", "BIGINT"), ("TIMESTAMP", "DATE")):
+        if kinds == {kind, narrower}:
+            return kind
+    return kinds.pop() if len(kinds) == 1 else "VARCHAR"
+
+
+def _convert_column(cells: Sequence[Any], kind: str) -> list[Any]:
+    return [None if cell == "" else _cell_text(cell) if kind == "VARCHAR" else cell for cell in cells]
+
+
+def _cell_text(cell: Any) -> str:
+    """Return the text of a cell: `5` for the number 5.0, and `2024-01-31` for a date."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and _cell_kind(cell) == "BIGINT":
+        return str(int(cell))
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
+    return str(cell) if isinstance(cell, timedelta) else str(cell).strip()

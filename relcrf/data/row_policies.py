@@ -44,26 +44,13 @@ class RowRepairer:
         policy = table.policies.duplicates
         if policy == "error":
             return
-        texts = ", ".join(text_sql(table, column) for column in columns)
-        present = " AND ".join(f"{text_sql(table, column)} IS NOT NULL" for column in columns)
+        texts, present = _identity_sql(table, columns)
         count = self._query_number(
             f"SELECT count(*) - count(DISTINCT [{texts}]) FROM {table.scan} AS raw WHERE {present}"
         )
         if not count:
             return
-        row, rows = f"raw.{row_number_column(table)}", scan_with_row_numbers(table)
-        if policy == "merge":
-            cells = ", ".join(
-                f"arg_min(raw.{quoted(c)}, {row}) FILTER (WHERE {text_sql(table, c)} IS NOT NULL)"
-                for c in table.columns
-            )
-            group = f"{texts}, CASE WHEN NOT ({present}) THEN {row} END"
-            sql = f"SELECT min({row}), {cells} FROM {rows} GROUP BY {group} ORDER BY 1"
-        else:
-            order = "ASC" if policy == "first" else "DESC"
-            number = f"row_number() OVER (PARTITION BY {texts} ORDER BY {row} {order})"
-            sql = f"SELECT raw.* FROM {rows} QUALIFY NOT ({present}) OR {number} = 1 ORDER BY {row}"
-        self._store(table, sql)
+        self._store(table, distinct_rows_sql(table, columns, policy))
         action = f"merged {_rows(count)} into" if policy == "merge" else f"dropped {_rows(count)} with"
         target = f"an earlier row with the same {identity}" if policy == "merge" else f"the {identity} of another row"
         self.bound.notes.append(f'{table.name}: {action} {target} (duplicates = "{policy}")')
@@ -78,7 +65,7 @@ class RowRepairer:
         if table is None or key is None or any(isinstance(a.type, Vector) for a in entity.attributes):
             return
         keys = " UNION ".join(
-            f"SELECT {text_sql(other, column)} AS key FROM {other.scan} AS raw WHERE {_orphan_sql(other, column, table, key)}"
+            f"SELECT {text_sql(other, column)} AS key FROM {other.scan} AS raw WHERE {orphan_sql(other, column, table, key)}"
             for other, column in references
         )
         count = self._query_number(f"SELECT count(*) FROM ({keys})")
@@ -108,14 +95,12 @@ class RowRepairer:
             key = entity_table.column(entity.key) if entity_table else None
             if entity_table is None or key is None:
                 return  # this is reported elsewhere
-            conditions.append(f"{text_sql(table, column)} IS NULL OR {_orphan_sql(table, column, entity_table, key)}")
+            conditions.append(f"{text_sql(table, column)} IS NULL OR {orphan_sql(table, column, entity_table, key)}")
             self.bound.sources.setdefault(name, set()).add(entity_table.location)
         condition = " OR ".join(conditions)
         count = self._query_number(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}")
         if count:
-            row = f"raw.{row_number_column(table)}"
-            sql = f"SELECT raw.* FROM {scan_with_row_numbers(table)} WHERE NOT ({condition}) ORDER BY {row}"
-            self._store(table, sql)
+            self._store(table, f"SELECT raw.* FROM {scan_with_row_numbers(table)} WHERE NOT ({condition})")
             kinds = " or ".join(dict.fromkeys(entity.name for entity in references.values()))
             self.bound.notes.append(f'{table.name}: dropped {_rows(count)} without a known {kinds} (orphans = "drop")')
 
@@ -126,13 +111,46 @@ class RowRepairer:
     def _store(self, table: RawTable, sql: str) -> None:
         """Store the rows that a query returns, each after its row number, as the repaired table."""
         name = quoted(repaired_table(table.name))
-        columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
-        self.bound.connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM ({sql}) AS repaired({columns})")
-        scan = f"(SELECT {', '.join(map(quoted, table.columns))} FROM {name})"
-        self.bound.repaired_tables[fold_name(table.name)] = replace(table, scan=scan, numbered_scan=name)
+        self.bound.connection.execute(f"CREATE OR REPLACE TABLE {name} AS {repaired_rows_sql(table, sql)}")
+        self.bound.repaired_tables[fold_name(table.name)] = with_repaired_rows(table, name)
 
 
-def _orphan_sql(table: RawTable, column: str, entity_table: RawTable, key: str) -> str:
+def distinct_rows_sql(table: RawTable, columns: Sequence[str], policy: str) -> str:
+    """Return SQL of the rows that a policy for duplicates keeps, each after its row number.
+
+    Args:
+        columns: The columns whose texts are equal in duplicates.
+    """
+    texts, present = _identity_sql(table, columns)
+    row, rows = f"raw.{row_number_column(table)}", scan_with_row_numbers(table)
+    if policy == "merge":
+        cells = ", ".join(
+            f"arg_min(raw.{quoted(c)}, {row}) FILTER (WHERE {text_sql(table, c)} IS NOT NULL)" for c in table.columns
+        )
+        return f"SELECT min({row}), {cells} FROM {rows} GROUP BY {texts}, CASE WHEN NOT ({present}) THEN {row} END"
+    order = "ASC" if policy == "first" else "DESC"
+    number = f"row_number() OVER (PARTITION BY {texts} ORDER BY {row} {order})"
+    return f"SELECT raw.* FROM {rows} QUALIFY NOT ({present}) OR {number} = 1"
+
+
+def repaired_rows_sql(table: RawTable, sql: str) -> str:
+    """Return SQL that names the columns of a query of repaired rows, and sorts the rows by number."""
+    columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
+    return f"SELECT * FROM ({sql}) AS repaired({columns}) ORDER BY 1"
+
+
+def with_repaired_rows(table: RawTable, rows: str) -> RawTable:
+    """Return a raw table that reads its rows and their numbers from the stored results of `repaired_rows_sql`."""
+    return replace(table, scan=f"(SELECT {', '.join(map(quoted, table.columns))} FROM {rows})", numbered_scan=rows)
+
+
+def _identity_sql(table: RawTable, columns: Sequence[str]) -> tuple[str, str]:
+    """Return SQL of the texts of some columns, separated by commas, and the condition that all of them are present."""
+    texts = [text_sql(table, column) for column in columns]
+    return ", ".join(texts), " AND ".join(f"{text} IS NOT NULL" for text in texts)
+
+
+def orphan_sql(table: RawTable, column: str, entity_table: RawTable, key: str) -> str:
     """Return the SQL condition that a cell names an entity that is missing in the entity table."""
     key_text = text_sql(entity_table, key)
     keys = f"SELECT {key_text} FROM {entity_table.scan} AS raw WHERE {key_text} IS NOT NULL"

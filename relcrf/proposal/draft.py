@@ -17,6 +17,7 @@ from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
 from relcrf.proposal.near_misses import NearMiss, find_near_misses
 from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.repairs import repair_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
 from relcrf.proposal.target import PredictionTarget, choose_target
@@ -35,7 +36,7 @@ class TableAnalysis:
 
     Args:
         alternatives: Names of other possible targets.
-        near_misses: Columns that a few invalid rows prevent from being keys or references.
+        near_misses: Columns that are keys or references except for a few invalid rows.
     """
 
     schema: ProposedSchema
@@ -92,8 +93,9 @@ def analyse_tables(
     progress("tables")
     tables = profile_tables(dataset)
     progress("references")
+    tables, repairs = repair_tables(dataset, tables, manifest)
     candidates = find_candidates(tables)
-    near_misses = find_near_misses(tables, candidates)
+    near_misses = [*repairs, *find_near_misses(tables, candidates)]
     events = find_event_tables(tables, candidates, manifest, predicted)
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)

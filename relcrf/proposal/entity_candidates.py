@@ -10,6 +10,12 @@ from relcrf.data.dataset import quoted
 from relcrf.proposal.names import ENDPOINT_COLUMNS, POSITION_COLUMNS, SPLIT_COLUMNS, stem_name
 from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_values
 
+MAX_INVALID = 0.01
+"""Maximum fraction of invalid rows of a column that is nevertheless proposed as a key or a reference."""
+
+MIN_DISTINCT = 10
+"""Minimum number of distinct values of a column with invalid rows; in a smaller column, one row is a large fraction."""
+
 
 @dataclass
 class EntityCandidate:
@@ -47,7 +53,7 @@ class EntityCandidate:
 
 def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
     """Return the candidates for entity types in tables, each with the columns that refer to it."""
-    candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
+    candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := find_key(t, tables)) is not None]
     _add_references(tables, candidates)
     _add_candidates_without_table(tables, candidates)
     candidate_tables = {id(t.table) for t in candidates}
@@ -70,11 +76,48 @@ def may_be_key(column: ColumnProfile) -> bool:
     return column.kind in ("whole", "text") and column.name.lower() not in SPLIT_COLUMNS
 
 
-def _find_key(table: TableProfile) -> str | None:
-    """Return the column with distinct values whose name is most typical of a key; None if there is none."""
-    unique = [c.name for c in table.columns.values() if c.is_unique and may_be_key(c)]
-    ranked = [(rank, name) for name in unique if (rank := rank_as_key(name, table.name)) is not None]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+def max_invalid_rows(rows: int) -> int:
+    """Return the maximum number of invalid rows of a column that is proposed as a key or a reference."""
+    return max(1, int(rows * MAX_INVALID))
+
+
+def find_key(table: TableProfile, tables: Sequence[TableProfile]) -> str | None:
+    """Return the column with distinct values that is most likely the key of a table; None if there is none."""
+    return select_key(table, [c for c in table.columns.values() if c.is_unique and may_be_key(c)], tables)
+
+
+def select_key(table: TableProfile, columns: Sequence[ColumnProfile], tables: Sequence[TableProfile]) -> str | None:
+    """Return the column whose name is most typical of a key, or else one to which pairs of columns refer."""
+    ranked = [(rank, c.name) for c in columns if (rank := rank_as_key(c.name, table.name)) is not None]
+    if ranked:
+        return min(ranked, key=lambda pair: pair[0])[1]
+    return next((c.name for c in columns if _is_linked_key(table, c, tables)), None)
+
+
+def _is_linked_key(table: TableProfile, key: ColumnProfile, tables: Sequence[TableProfile]) -> bool:
+    """Return True if a table has two columns of texts that almost all occur in a column `key`, whatever their names.
+
+    The table of `key` must not have such a column itself: then it would be a table of links rather than of entities.
+    """
+    if key.kind != "text":
+        return False
+
+    def count_references(other: TableProfile) -> int:
+        columns = [c for c in other.columns.values() if c.kind == "text" and c.distinct > 2 and may_be_key(c)]
+        return sum(_is_almost_included(other, c, table, key) for c in columns if c is not key)
+
+    return not count_references(table) and any(count_references(other) > 1 for other in tables if other is not table)
+
+
+def _is_almost_included(table: TableProfile, column: ColumnProfile, target: TableProfile, key: ColumnProfile) -> bool:
+    limit = max_invalid_rows(column.present) if column.distinct >= MIN_DISTINCT else 0
+    if column.distinct > key.distinct + limit:
+        return False
+    value, keys = (
+        quoted(column.name),
+        f"SELECT {quoted(key.name)} FROM {target.scan} WHERE {quoted(key.name)} IS NOT NULL",
+    )
+    return table.query_number(f"SELECT count(*) FROM this WHERE {value} NOT IN ({keys})") <= limit
 
 
 def rank_as_key(column: str, table: str) -> int | None:

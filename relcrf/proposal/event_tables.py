@@ -141,7 +141,8 @@ def _add_link(
     selected = f"SELECT DISTINCT {a} AS {quoted(ends[0])}, {b} AS {quoted(ends[1])}"
     present = f"WHERE {a} IS NOT NULL AND {b} IS NOT NULL"
     reason = f"{' and '.join(columns)} occur in a row of {table.name}"
-    manifest.add_query(name, f"{selected}\nFROM {manifest.query_source(table)}\n{present}", reason)
+    references = [f"{table.name}.{column}" for column in columns]
+    manifest.add_query(name, f"{selected}\nFROM {manifest.query_source(table)}\n{present}", reason, *references)
     pairs = replace(table, scan=f"({selected} FROM {table.scan} {present})")
     pairs = replace(pairs, rows=pairs.query_number("SELECT count(*) FROM this"))
     arguments = [

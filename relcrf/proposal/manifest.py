@@ -8,6 +8,7 @@ from pathlib import Path
 from relcrf.data.dataset import quoted
 from relcrf.data.toml_text import toml_key, toml_value
 from relcrf.model.spec import fold_name
+from relcrf.printable import escape_unprintable
 from relcrf.proposal.names import NamePool
 from relcrf.proposal.profile import TableProfile
 
@@ -18,14 +19,24 @@ class ManifestBuilder:
 
     Args:
         folder: Folder of the table files; None if a manifest cannot be written because the tables are not files.
+        policies: For tables and for `table.column` of references, the policies by name, as (value, comment).
+        repeated_keys: The key columns of tables of which some rows repeat a key.
     """
 
     folder: Path | None
     files: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     queries: dict[str, tuple[str, str]] = field(default_factory=dict)
     open_tables: set[str] = field(default_factory=set)
+    policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    repeated_keys: dict[str, str] = field(default_factory=dict)
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
+    _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+
+    def add_policy(self, owner: str, policy: str, value: str, comment: str) -> None:
+        """Add a policy for the rows of a table or for a reference `table.column`; comments on one policy are joined."""
+        _, *comments = self.policies.get(owner, {}).get(policy, (value,))
+        self.policies.setdefault(owner, {})[policy] = (value, "; ".join([*comments, comment]))
 
     def can_query(self, *tables: TableProfile) -> bool:
         """Return True if the manifest can contain queries over these tables."""
@@ -35,11 +46,24 @@ class ManifestBuilder:
         """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
-        self.files[table.name if is_same else name] = (Path(table.raw.location).name, renamed)
-        self.is_needed |= bool(renamed) or not is_same
+        entry = table.name if is_same else name
+        self.files[entry] = (Path(table.raw.location).name, renamed)
+        self._entry_policies[entry] = self.policies.get(table.name, {})
+        self.is_needed |= bool(renamed) or not is_same or bool(self._entry_policies[entry])
 
     def query_source(self, table: TableProfile) -> str:
-        """Return a quoted name by which queries read a table; the table's name stays free for the result of a query."""
+        """Return the FROM item by which queries read a table; the table's name stays free for the result of a query.
+
+        Policies do not apply to the rows that queries read, so the FROM item selects the first row of each key itself.
+        """
+        source = self._source_name(table)
+        if table.name not in self.repeated_keys:
+            return source
+        key = f"trim(CAST({quoted(self.repeated_keys[table.name])} AS VARCHAR))"
+        return f"(FROM {source} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY rowid) = 1)"
+
+    def _source_name(self, table: TableProfile) -> str:
+        """Return a quoted name by which queries read all rows of a table."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
@@ -49,9 +73,10 @@ class ManifestBuilder:
             self.files[source] = (file, {})
         return quoted(source)
 
-    def add_query(self, name: str, sql: str, comment: str) -> None:
-        """Add a table that is defined by a query."""
+    def add_query(self, name: str, sql: str, comment: str, *references: str) -> None:
+        """Add a table that is defined by a query, with the policies for the references `table.column` that it contains."""
         self.queries[name] = (sql, comment)
+        self._entry_policies[name] = {k: v for r in references for k, v in self.policies.get(r, {}).items()}
         self.files.pop(name, None)
         self.is_needed = True
 
@@ -62,14 +87,17 @@ class ManifestBuilder:
             table: The table file that has the name if no query defines it.
         """
         sql, comment = self.queries.get(name, ("", f"one row per {name}"))
+        policies = self._entry_policies.get(name, {})
         if not sql:
             assert table is not None
+            policies = self.policies.get(table.name, {})  # they apply to the result, so that repaired rows are counted
             renamed = next((c for n, (_, c) in self.files.items() if fold_name(n) == fold_name(name)), {})
             names = [f"{quoted(old)} AS {quoted(new)}" for new, old in renamed.items()]
             kept = f"* EXCLUDE ({', '.join(map(quoted, renamed.values()))})" if renamed else "*"
-            sql = f"SELECT {', '.join([kept, *names])} FROM {self.query_source(table)}"
+            sql = f"SELECT {', '.join([kept, *names])} FROM {self._source_name(table)}"
             self.files = {n: entry for n, entry in self.files.items() if fold_name(n) != fold_name(name)}
         self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{joins}", comment)
+        self._entry_policies[name] = policies
 
     def to_toml(self, model: str) -> str:
         """Return the manifest as TOML."""
@@ -80,8 +108,14 @@ class ManifestBuilder:
             lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file)}"]
             if columns:
                 lines.append(f"columns = {toml_value(columns)}")
+            lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():
             lines += ["", f"# {comment}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
+            lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         return "\n".join(lines) + "\n"
+
+    def _policy_lines(self, entry: str) -> list[str]:
+        policies = self._entry_policies.get(entry, {})
+        return [f'{name} = "{value}"  # {escape_unprintable(comment)}' for name, (value, comment) in policies.items()]

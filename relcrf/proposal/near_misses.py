@@ -1,4 +1,4 @@
-"""Columns that are almost keys or references: a few invalid rows are the reason why a proposal does not use them."""
+"""Columns that are almost keys or references: a few rows are invalid, which a manifest may repair (see `repairs.py`)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.data.coding import BadRows, find_bad_rows, find_duplicate_rows, text_sql
-from relcrf.data.dataset import quoted
-from relcrf.proposal.entity_candidates import EntityCandidate, may_be_key, name_affinity, rank_as_key
-from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_values
-
-MAX_INVALID = 0.01
-"""Maximum fraction of rows (for a key) or of distinct values (for a reference) that are invalid in a near miss."""
-
-MIN_DISTINCT = 10
-"""Minimum number of distinct values of a near miss; in a smaller column, one invalid row is a large fraction."""
+from relcrf.data.row_policies import orphan_sql
+from relcrf.proposal.entity_candidates import (
+    MIN_DISTINCT,
+    EntityCandidate,
+    find_key,
+    max_invalid_rows,
+    may_be_key,
+    name_affinity,
+    select_key,
+)
+from relcrf.proposal.profile import ColumnProfile, TableProfile
 
 
 @dataclass(frozen=True)
 class NearMiss:
-    """A column that would be a key or a reference if a few rows were valid.
+    """A column that is a key or a reference except for a few invalid rows.
 
     Args:
         column: `table.column`.
-        reason: What the column would be, and the rows that prevent it.
+        reason: What the column is or would be, the invalid rows, and how the manifest repairs them or what to do.
     """
 
     column: str
@@ -38,11 +40,8 @@ def find_near_misses(tables: Sequence[TableProfile], candidates: Sequence[Entity
     keyed = [candidate for candidate in candidates if candidate.table is not None and candidate.key is not None]
     misses = []
     for table in tables:
-        if not any(candidate.table is table for candidate in keyed):
-            columns = [c for c in table.columns.values() if may_be_key(c) and _is_almost_key(c)]
-            columns = [c for c in columns if rank_as_key(c.name, table.name) is not None]
-            if columns:
-                misses.append(_explain_key(table, min(columns, key=lambda c: rank_as_key(c.name, table.name) or 0)))
+        if (almost_key := find_almost_key(table, tables)) is not None:
+            misses.append(_explain_key(table, almost_key))
         references = {column for candidate in candidates for column in candidate.referring_columns(table)}
         for column in table.columns.values():
             if column.name in references or not may_be_key(column) or column.distinct < MIN_DISTINCT:
@@ -52,22 +51,45 @@ def find_near_misses(tables: Sequence[TableProfile], candidates: Sequence[Entity
     return misses
 
 
-def _limit(count: int) -> int:
-    return max(1, int(count * MAX_INVALID))
+def find_almost_key(table: TableProfile, tables: Sequence[TableProfile]) -> ColumnProfile | None:
+    """Return the column that would be the key of a table if a few rows were valid; None if there is a key, or none."""
+    if find_key(table, tables) is not None:
+        return None
+    columns = [c for c in table.columns.values() if may_be_key(c) and _is_almost_unique(c)]
+    name = select_key(table, columns, tables)
+    return None if name is None else table.columns[name]
 
 
-def _is_almost_key(column: ColumnProfile) -> bool:
-    return column.distinct >= MIN_DISTINCT and 0 < column.rows - column.distinct <= _limit(column.rows)
+def _is_almost_unique(column: ColumnProfile) -> bool:
+    return column.distinct >= MIN_DISTINCT and 0 < column.rows - column.distinct <= max_invalid_rows(column.rows)
+
+
+def find_duplicates(table: TableProfile, column: ColumnProfile) -> BadRows | None:
+    """Return the rows that repeat a value of a column; None if there are none."""
+    return find_duplicate_rows(table.connection, table.raw, column.name, [text_sql(table.raw, column.name)])
+
+
+def describe_duplicates(duplicates: BadRows) -> str:
+    """Return a clause that names the rows that repeat a value."""
+    rows = f"rows {duplicates.original_row} and {duplicates.examples[0][0]}"
+    return f"'{duplicates.value}' stands in {rows}{_more(duplicates)}"
+
+
+def describe_orphans(orphans: BadRows) -> str:
+    """Return a clause that names the rows whose reference is invalid or missing."""
+    row, value = orphans.examples[0]
+    problem = (
+        f"it is empty in row {row}" if value is None or not value.strip() else f"'{value}' in row {row} is unknown"
+    )
+    return problem + _more(orphans)
 
 
 def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
     """Return the near miss of a column that has missing or duplicate values."""
-    text = text_sql(table.raw, column.name)
-    if duplicates := find_duplicate_rows(table.connection, table.raw, column.name, [text]):
-        problem = f"'{duplicates.value}' stands in rows {duplicates.original_row} and {duplicates.examples[0][0]}"
-        problem += _more(duplicates)
+    if duplicates := find_duplicates(table, column):
+        problem = describe_duplicates(duplicates)
     else:
-        missing = find_bad_rows(table.connection, table.raw, column.name, f"{text} IS NULL")
+        missing = find_bad_rows(table.connection, table.raw, column.name, f"{text_sql(table.raw, column.name)} IS NULL")
         assert missing is not None
         problem = f"it is empty in row {missing.examples[0][0]}{_more(missing)}"
     return NearMiss(
@@ -77,15 +99,12 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
 
 
 def _explain_reference(table: TableProfile, column: ColumnProfile, target: EntityCandidate) -> NearMiss | None:
-    """Return the near miss of a column if few of its values, and at least one, are missing in the keys of `target`."""
+    """Return the near miss of a column if few of its cells, and at least one, name no key of `target`."""
     assert target.table is not None and target.key is not None
-    unmatched = count_unmatched_values(table, column.name, target.table, target.key)
-    if not 0 < unmatched <= _limit(column.distinct):
+    condition = orphan_sql(table.raw, column.name, target.table.raw, target.key)
+    orphans = find_bad_rows(table.connection, table.raw, column.name, condition)
+    if orphans is None or orphans.count > max_invalid_rows(column.present):
         return None
-    text, key = text_sql(table.raw, column.name), quoted(target.key)
-    keys = f"SELECT {key} FROM {target.table.scan} WHERE {key} IS NOT NULL"
-    orphans = find_bad_rows(table.connection, table.raw, column.name, f"{text} NOT IN ({keys})")
-    assert orphans is not None
     return NearMiss(
         f"{table.name}.{column.name}",
         f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row {orphans.examples[0][0]}"

@@ -114,11 +114,12 @@ def profile_tables(dataset: Dataset) -> list[TableProfile]:
     tables = []
     for table in dataset.tables.values():
         with report_read_errors(table.location):
-            tables.append(_profile_table(dataset, table))
+            tables.append(profile_table(dataset, table))
     return [profile for profile in tables if profile.rows]
 
 
-def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
+def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
+    """Return the profile of a table."""
     list_columns = [c for c in table.columns if table.column_type(c).endswith("]")]
     scalar_columns = [c for c in table.columns if c not in list_columns]
     texts = ", ".join(f"{text_sql(table, c)} AS {quoted(c)}" for c in scalar_columns) or "1 AS nothing"

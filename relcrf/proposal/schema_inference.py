@@ -429,14 +429,16 @@ class _SchemaInference:
                 name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
                 key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
                 sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {reference} IS NOT NULL"
-                self.manifest.add_query(name, sql, f"the {other.name} to which each {candidate.name} belongs")
+                comment, link = f"the {other.name} of each {candidate.name}", f"{table.name}.{column}"
+                self.manifest.add_query(name, sql, comment, link)
                 first = RelationArgument("member", entity.name, entity, "member", entity.size)
                 arguments = [first, self._make_argument("other", other, "other", table.columns[column].distinct)]
                 present = table.columns[column].present
-                reason = f"{table.name}.{column} refers to {other.name}.{other.key}"
-                relation = ProposedRelation(
-                    self.names.reserve(camel_case(name)), arguments, present, reason, table.name
+                reason, relation_name = (
+                    f"{link} refers to {other.name}.{other.key}",
+                    self.names.reserve(camel_case(name)),
                 )
+                relation = ProposedRelation(relation_name, arguments, present, reason, table.name)
                 self.schema.relations.append(relation)
                 self._add_finding(table, f"relation {relation.name}", reason)
 

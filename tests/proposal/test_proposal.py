@@ -198,25 +198,113 @@ def shops_and_sales(*, extra_shop=None, first_sale="s0"):
     return {"shop": shops, "sale": sales}
 
 
+REPEATED_KEY = {"extra_shop": {"Shop ID": "s3", "kind": "b"}}
+UNKNOWN_SHOP = {"first_sale": "s777"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "note"),
+    ("changes", "notes", "lines"),
     [
         (
-            {"extra_shop": {"Shop ID": "s3", "kind": "a"}},
-            "shop.Shop ID would be the key of shop, but 's3' stands in rows 4 and 101",
+            REPEATED_KEY,
+            [
+                "shop.Shop ID is the key although 's3' stands in rows 4 and 101: "
+                'the manifest keeps the first row (duplicates = "first")',
+                'shop: dropped 1 row with the key of another row (duplicates = "first")',
+            ],
+            {"shop": 'duplicates = "first"  # 1 of 101 rows with the Shop ID of another row'},
         ),
         (
-            {"extra_shop": {"Shop ID": "", "kind": "a"}},
-            "shop.Shop ID would be the key of shop, but it is empty in row 101",
+            UNKNOWN_SHOP,
+            [
+                "sale.shop refers to shop.Shop ID although 's777' in row 1 is unknown: "
+                'the manifest drops this link (orphans = "drop")',
+                'sale_shop: dropped 1 row without a known Sale or Shop (orphans = "drop")',
+            ],
+            {"sale_shop": 'orphans = "drop"  # 1 of 200 rows without a known shop'},
         ),
-        ({"first_sale": "s777"}, "sale.shop would refer to shop.Shop ID, which has no 's777' (row 1)"),
     ],
 )
-def test_rows_that_prevent_a_key_or_a_reference_are_named(changes, note, tmp_path, out):
+def test_manifest_repairs_rows_that_prevent_a_key_or_a_reference(changes, notes, lines, tmp_path, out):
     clean = propose(write_tables(tmp_path / "clean", **shops_and_sales()), tmp_path / "clean.rcrf")
     assert not clean.draft.notes and clean.draft.analysis.schema.relations
     messy = propose(write_tables(tmp_path / "messy", **shops_and_sales(**changes)), out)
-    assert [n.removesuffix("; correct these rows, and run relcrf new again") for n in messy.draft.notes] == [note]
+    assert [*messy.draft.notes] == notes and roles(messy) == roles(clean)
+    sections = {name: text for name, _, text in (s.partition("]\n") for s in messy.manifest[1].split("[tables."))}
+    for name, section in sections.items():
+        assert [x for x in section.splitlines() if "  # " in x] == ([lines[name]] if name in lines else [])
+    sizes = messy.draft.grounding.bound.sizes
+    assert sizes == clean.draft.grounding.bound.sizes == {"Shop": 100, "Sale": 200}
+    n_links = messy.draft.grounding.bound.count_rows("rel.SaleShop")
+    assert n_links == (199 if changes is UNKNOWN_SHOP else 200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (REPEATED_KEY, "shop.Shop ID would be the key of shop, but 's3' stands in rows 4 and 101"),
+        (UNKNOWN_SHOP, "sale.shop would refer to shop.Shop ID, which has no 's777' (row 1)"),
+    ],
+)
+def test_without_manifest_the_rows_that_prevent_a_key_or_a_reference_are_named(changes, note, tmp_path, out):
+    folder = write_tables(tmp_path / "messy", **shops_and_sales(**changes))
+    (folder / "dataset.toml").write_text('[tables.shop]\nfile = "shop.csv"\n[tables.sale]\nfile = "sale.csv"\n')
+    project = propose(folder, out)
+    assert project.manifest is None
+    assert [n.removesuffix("; correct these rows, and run relcrf new again") for n in project.draft.notes] == [note]
+
+
+def test_row_without_key_is_named_but_not_repaired(tmp_path, out):
+    changes = {"extra_shop": {"Shop ID": "", "kind": "a"}}
+    project = propose(write_tables(tmp_path / "messy", **shops_and_sales(**changes)), out)
+    note = "shop.Shop ID would be the key of shop, but it is empty in row 101"
+    assert [n.removesuffix("; correct these rows, and run relcrf new again") for n in project.draft.notes] == [note]
+
+
+def test_queries_of_the_manifest_read_the_first_row_of_each_key(tmp_path, out):
+    """Policies do not apply to the rows that queries read; here a query joins the attributes of two tables."""
+    tables = shops_and_sales(extra_shop={"Shop ID": " s3", "kind": "b"})
+    area = [{"shop": f"s{k}", "area": k % 3 + 0.5} for k in range(100)]
+    project = propose(write_tables(tmp_path / "d", **tables, area=area), out)
+    assert roles(project)["area"] == "attributes of Shop" and "rowid" in project.manifest[1]
+    bound = project.draft.grounding.bound
+    assert bound.sizes["Shop"] == 100
+    assert bound.connection.execute("""SELECT count("x.area"), count(*) FROM "ent.Shop" """).fetchall() == [(100, 100)]
+
+
+def firms(n_unknown=0, *, is_number=False):
+    """Return a table of firms and a table of recommendations, without English names."""
+    name = int if is_number else "K{:03}".format
+    firma = [{"kunde": name(k), "region": ("Nord", "Süd")[k % 2], "klasse": "ABC"[k % 3]} for k in range(120)]
+    empfehlung = [{"von": name(k % 120), "an": name(k * 7 % 119)} for k in range(300)]
+    for row in empfehlung[:n_unknown]:
+        row["an"] = name(999)
+    return {"firma": firma, "empfehlung": empfehlung}
+
+
+@pytest.mark.parametrize("n_unknown", [0, 3])
+def test_pairs_of_references_are_links_whatever_their_names(n_unknown, tmp_path, out):
+    project = propose(write_tables(tmp_path / "d", **firms(n_unknown)), out)
+    assert roles(project) == {"firma": "entity Firma", "empfehlung": "relation Empfehlung"}
+    assert project.draft.analysis.schema.entities[0].key == "kunde"
+    assert project.draft.grounding.bound.count_rows("rel.Empfehlung") == len(
+        {(r["von"], r["an"]) for r in firms(n_unknown)["empfehlung"] if r["an"] != "K999"}
+    )
+    assert ('orphans = "drop"  # 3 of 300 rows' in str(project.manifest)) == bool(n_unknown)
+
+
+def test_pairs_with_many_unknown_values_or_of_numbers_do_not_refer_to_a_table(tmp_path, out):
+    project = propose(write_tables(tmp_path / "many", **firms(4)), tmp_path / "many.rcrf")
+    assert roles(project)["firma"] == "attributes of An" and "orphans" not in project.manifest[1]
+    project = propose(write_tables(tmp_path / "numbers", **firms(is_number=True)), out)
+    assert not project.draft.analysis.schema.relations
+
+
+def test_numbers_with_one_text_do_not_refer_to_numeric_keys_by_chance(tmp_path, out):
+    shop = [{"id": k, "kind": "ab"[k % 2]} for k in range(100)]
+    sale = [{"shop": k % 100, "amount": "?" if k == 5 else k % 40, "good": "yn"[k % 2]} for k in range(200)]
+    project = propose(write_tables(tmp_path / "d", shop=shop, sale=sale), out)
+    assert "orphans" not in str(project.manifest)
 
 
 def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):

@@ -1,0 +1,135 @@
+"""Repairs of tables in which a few invalid rows prevent a key or a reference, by policies of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relcrf.data.coding import BadRows, find_bad_rows, scan_with_row_numbers, text_sql
+from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.row_policies import distinct_rows_sql, orphan_sql, repaired_rows_sql, with_repaired_rows
+from relcrf.proposal.entity_candidates import (
+    MIN_DISTINCT,
+    EntityCandidate,
+    find_candidates,
+    find_key,
+    max_invalid_rows,
+    may_be_key,
+    name_affinity,
+)
+from relcrf.proposal.manifest import ManifestBuilder
+from relcrf.proposal.near_misses import (
+    NearMiss,
+    describe_duplicates,
+    describe_orphans,
+    find_almost_key,
+    find_duplicates,
+)
+from relcrf.proposal.profile import ColumnProfile, TableProfile, profile_table
+
+
+def repair_tables(
+    dataset: Dataset, tables: Sequence[TableProfile], manifest: ManifestBuilder
+) -> tuple[list[TableProfile], list[NearMiss]]:
+    """Add policies for the invalid rows of tables to a manifest, and return the repaired tables and notes on them.
+
+    Tables for which no manifest can be written remain unchanged.
+    """
+    repairer = _TableRepairer(dataset, manifest)
+    repaired = [repairer.repair_key(table, tables) if manifest.can_query(table) else table for table in tables]
+    candidates = find_candidates(repaired)
+    targets = [
+        c for c in candidates if c.table is not None and c.key is not None and find_key(c.table, repaired) == c.key
+    ]
+    return [
+        repairer.repair_references(table, candidates, targets) if manifest.can_query(table) else table
+        for table in repaired
+    ], repairer.notes
+
+
+class _TableRepairer:
+    def __init__(self, dataset: Dataset, manifest: ManifestBuilder) -> None:
+        self.dataset = dataset
+        self.manifest = manifest
+        self.notes: list[NearMiss] = []
+
+    def repair_key(self, table: TableProfile, tables: Sequence[TableProfile]) -> TableProfile:
+        """Return a table without the rows that repeat a key, if it has few such rows and no other key."""
+        key = find_almost_key(table, tables)
+        duplicates = None if key is None or key.present < key.rows else find_duplicates(table, key)
+        if key is None or duplicates is None:
+            return table
+        counted = f"{duplicates.count:,} of {table.rows:,} rows with the {key.name} of another row"
+        self.manifest.add_policy(table.name, "duplicates", "first", counted)
+        self.manifest.repeated_keys[table.name] = key.name
+        reason = 'the manifest keeps the first row (duplicates = "first")'
+        note = f"is the key although {describe_duplicates(duplicates)}: {reason}"
+        self.notes.append(NearMiss(f"{table.name}.{key.name}", note))
+        return self._with_rows(table, distinct_rows_sql(table.raw, [key.name], "first"))
+
+    def repair_references(
+        self, table: TableProfile, candidates: Sequence[EntityCandidate], targets: Sequence[EntityCandidate]
+    ) -> TableProfile:
+        """Return a table in which the columns with few invalid references refer only to known entities.
+
+        A row with an invalid reference is dropped or, if it is the row of an entity, its reference is removed.
+        """
+        own_key = next((target.key for target in targets if target.table is table), None)
+        repaired = table
+        for column in table.columns.values():
+            if not may_be_key(column) or column.distinct < MIN_DISTINCT or column.name == own_key:
+                continue
+            known = [c for c in candidates if column.name in c.referring_columns(table)]
+            others = [c for c in known or targets if c in targets and c.table is not table]
+            found = [
+                (-name_affinity(column, target, table), bad.count, k, bad)
+                for k, target in enumerate(others)
+                if name_affinity(column, target, table)
+                and (bad := self._find_invalid_rows(repaired, column, target, is_entity=own_key is not None))
+            ]
+            if found:
+                _, _, k, bad = min(found, key=lambda each: each[:3])
+                repaired = self._repair_reference(repaired, column, others[k], bad, is_entity=own_key is not None)
+        return repaired
+
+    @staticmethod
+    def _find_invalid_rows(
+        table: TableProfile, column: ColumnProfile, target: EntityCandidate, *, is_entity: bool
+    ) -> BadRows | None:
+        """Return the rows with an invalid reference to a target; None if there are none, or too many."""
+        bad = find_bad_rows(table.connection, table.raw, column.name, _invalid_sql(table, column, target, is_entity))
+        return bad if bad is not None and bad.count <= max_invalid_rows(table.rows) else None
+
+    def _repair_reference(
+        self, table: TableProfile, column: ColumnProfile, target: EntityCandidate, bad: BadRows, *, is_entity: bool
+    ) -> TableProfile:
+        assert target.table is not None and target.key is not None
+        condition, rows = _invalid_sql(table, column, target, is_entity), scan_with_row_numbers(table.raw)
+        if is_entity:
+            name = quoted(column.name)
+            sql = f"SELECT raw.* REPLACE (CASE WHEN NOT ({condition}) THEN raw.{name} END AS {name}) FROM {rows}"
+        else:
+            sql = f"SELECT raw.* FROM {rows} WHERE NOT ({condition})"
+        repaired = self._with_rows(table, sql)
+        # Without the invalid cells, the column may contain numbers, which equal unrelated keys by chance.
+        if column.name not in repaired.columns or not name_affinity(repaired.columns[column.name], target, table):
+            return table
+        counted = f"{bad.count:,} of {table.rows:,} rows without a known {column.name}"
+        owner = f"{table.name}.{column.name}" if is_entity else table.name
+        self.manifest.add_policy(owner, "orphans", "drop", counted)
+        dropped = ("link" if is_entity else "row") + "s" * (bad.count > 1)
+        reason = f'the manifest drops {"this" if bad.count == 1 else "these"} {dropped} (orphans = "drop")'
+        note = f"refers to {target.table.name}.{target.key} although {describe_orphans(bad)}: {reason}"
+        self.notes.append(NearMiss(f"{table.name}.{column.name}", note))
+        return repaired
+
+    def _with_rows(self, table: TableProfile, sql: str) -> TableProfile:
+        """Return the profile of a table after its rows were replaced by those of a query, which start with a number."""
+        rows = self.dataset.store.add_query(repaired_rows_sql(table.raw, sql))
+        return profile_table(self.dataset, with_repaired_rows(table.raw, rows))
+
+
+def _invalid_sql(table: TableProfile, column: ColumnProfile, target: EntityCandidate, is_entity: bool) -> str:
+    """Return the SQL condition that a reference names no key of a target or, unless it belongs to an entity, is missing."""
+    assert target.table is not None and target.key is not None
+    orphan = orphan_sql(table.raw, column.name, target.table.raw, target.key)
+    return orphan if is_entity else f"({text_sql(table.raw, column.name)} IS NULL OR {orphan})"

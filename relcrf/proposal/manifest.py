@@ -21,6 +21,7 @@ class ManifestBuilder:
         folder: Folder of the table files; None if a manifest cannot be written because the tables are not files.
         policies: For tables and for `table.column` of references, the policies by name, as (value, comment).
         repeated_keys: The key columns of tables of which some rows repeat a key.
+        missing_texts: For names of files, the texts of cells without a value.
     """
 
     folder: Path | None
@@ -29,6 +30,7 @@ class ManifestBuilder:
     open_tables: set[str] = field(default_factory=set)
     policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     repeated_keys: dict[str, str] = field(default_factory=dict)
+    missing_texts: dict[str, list[str]] = field(default_factory=dict)
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -49,7 +51,9 @@ class ManifestBuilder:
         entry = table.name if is_same else name
         self.files[entry] = (Path(table.raw.location).name, renamed)
         self._entry_policies[entry] = self.policies.get(table.name, {})
-        self.is_needed |= bool(renamed) or not is_same or bool(self._entry_policies[entry])
+        self.is_needed |= (
+            bool(renamed or self._entry_policies[entry]) or not is_same or self.files[entry][0] in self.missing_texts
+        )
 
     def query_source(self, table: TableProfile) -> str:
         """Return the FROM item by which queries read a table; the table's name stays free for the result of a query.
@@ -104,10 +108,13 @@ class ManifestBuilder:
         lines = [
             f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
         ]
+        missing = self.missing_texts
         for name, (file, columns) in self.files.items():
             lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file)}"]
             if columns:
                 lines.append(f"columns = {toml_value(columns)}")
+            if file in missing:
+                lines.append(f"missing = {toml_value(missing[file])}")
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():

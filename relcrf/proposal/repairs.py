@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from relcrf.data.coding import BadRows, find_bad_rows, scan_with_row_numbers, text_sql
+from relcrf.data.coding import BadRows, datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.row_policies import distinct_rows_sql, orphan_sql, repaired_rows_sql, with_repaired_rows
+from relcrf.data.store import literal
+from relcrf.errors import listing
 from relcrf.proposal.entity_candidates import (
     MIN_DISTINCT,
     EntityCandidate,
@@ -26,6 +32,9 @@ from relcrf.proposal.near_misses import (
 )
 from relcrf.proposal.profile import ColumnProfile, TableProfile, profile_table
 
+MISSING_TEXTS = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "unknown", "missing", "-", "--", ".", "?")
+"""Texts, in lower case, that usually stand for a missing value in a column of numbers or dates."""
+
 
 def repair_tables(
     dataset: Dataset, tables: Sequence[TableProfile], manifest: ManifestBuilder
@@ -35,6 +44,7 @@ def repair_tables(
     Tables for which no manifest can be written remain unchanged.
     """
     repairer = _TableRepairer(dataset, manifest)
+    tables = [repairer.replace_missing_texts(table) if manifest.can_query(table) else table for table in tables]
     repaired = [repairer.repair_key(table, tables) if manifest.can_query(table) else table for table in tables]
     candidates = find_candidates(repaired)
     targets = [
@@ -51,6 +61,28 @@ class _TableRepairer:
         self.dataset = dataset
         self.manifest = manifest
         self.notes: list[NearMiss] = []
+
+    def replace_missing_texts(self, table: TableProfile) -> TableProfile:
+        """Return a table without the texts such as `n/a` in columns that otherwise contain numbers or dates."""
+        found: dict[str, str] = {}
+        for column in table.columns.values():
+            if column.kind == "text" and column.distinct >= MIN_DISTINCT:
+                found |= dict.fromkeys(_missing_texts(table, column.name), column.name)
+        if not found:
+            return table
+        texts = sorted(found)
+        self.manifest.missing_texts[Path(table.raw.location).name] = texts
+        shown, columns = listing(map(repr, texts)), listing(dict.fromkeys(found.values()))
+        self.notes.append(
+            NearMiss(
+                f"{table.name}.{columns}",
+                f"contains numbers or dates and {shown}: the manifest reads {shown} as missing",
+            )
+        )
+        source = SourceTable(table.name, table.raw.location, table.raw.scan, table.raw.numbered_scan)
+        cleaned = replace_missing_texts(source, texts, table.connection)
+        raw = replace(table.raw, scan=cleaned.scan, numbered_scan=cleaned.numbered_scan)
+        return profile_table(self.dataset, raw)
 
     def repair_key(self, table: TableProfile, tables: Sequence[TableProfile]) -> TableProfile:
         """Return a table without the rows that repeat a key, if it has few such rows and no other key."""
@@ -133,3 +165,15 @@ def _invalid_sql(table: TableProfile, column: ColumnProfile, target: EntityCandi
     assert target.table is not None and target.key is not None
     orphan = orphan_sql(table.raw, column.name, target.table.raw, target.key)
     return orphan if is_entity else f"({text_sql(table.raw, column.name)} IS NULL OR {orphan})"
+
+
+def _missing_texts(table: TableProfile, column: str) -> list[str]:
+    """Return the texts of missing values in a column; none if the other cells are not all numbers, or all dates."""
+    cell, tokens = quoted(column), ", ".join(map(literal, MISSING_TEXTS))
+    rows = table.connection.execute(
+        f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_missing), []), count(*) FILTER (NOT is_missing), "
+        f"count(TRY_CAST({cell} AS DOUBLE)) FILTER (NOT is_missing), count({datetime_sql(cell)}) FILTER (NOT is_missing) "
+        f"FROM (SELECT {cell}, lower({cell}) IN ({tokens}) AS is_missing FROM {table.scan} WHERE {cell} IS NOT NULL)"
+    ).fetchall()
+    ((texts, others, numbers, dates),) = rows
+    return list(texts) if others and others in (numbers, dates) else []

@@ -97,6 +97,40 @@ def test_dates_without_times_are_not_events(tmp_path):
     assert ("person", "entity Person") in roles(project)
 
 
+def test_exports_of_a_company_become_a_model(tmp_path):
+    """The model has the same tuples as one of the clean tables, except for those that the exports lack."""
+    tables = fraud_tables(1)
+    (tmp_path / "exports").mkdir()
+    write_exports(tables, tmp_path / "exports")
+    project = propose(tmp_path / "exports", tmp_path / "m.rcrf")
+    assert project.draft.analysis.target.name == "Customers.Fraud"
+    notes = "\n".join(project.draft.notes)
+    for text in (
+        "'C00003' stands in rows 4 and 401",
+        'Customers: dropped 1 row with the key of another row (duplicates = "first")',
+        "contains numbers or dates and 'n/a'",
+        "the encoding cp1252, decimal commas in Credit limit, dates %d.%m.%Y in Sign-up date",
+        "rows without a known Customers or Devices (orphans",
+    ):
+        assert text in notes
+    bound = project.draft.grounding.bound
+    found = bound.connection.execute(
+        'SELECT key, "x.Age", "x.credit_limit", "x.sign_up_date"::VARCHAR FROM "ent.Customers" ORDER BY 1'
+    )
+    customer = tables["customer"]
+    expected = [
+        (key, None if k % 97 == 5 else age, limit, day)
+        for k, (key, age, limit, day) in enumerate(
+            zip(*(customer[c] for c in ("id", "age", "limit", "signup")), strict=True)
+        )
+    ]
+    assert found.fetchall() == expected
+    used = set(zip(tables["payment"]["customer"], tables["payment"]["device"], strict=True))
+    known = set(tables["device"]["id"][np.arange(len(tables["device"]["id"])) % 400 != 7])
+    ((n_links,),) = bound.connection.execute('SELECT count(*) FROM "rel.CustomersDevices"').fetchall()
+    assert n_links == len({pair for pair in used if pair[1] in known})
+
+
 def test_fraud_exports_are_reproducible(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()

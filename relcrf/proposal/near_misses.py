@@ -64,12 +64,13 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
     """Return the near miss of a column that has missing or duplicate values."""
     text = text_sql(table.raw, column.name)
     if duplicates := find_duplicate_rows(table.connection, table.raw, column.name, [text]):
-        problem = f"'{duplicates.value}' stands in rows {duplicates.original_row} and {duplicates.examples[0][0]}"
+        first, second = (table.raw.row_name(row or 0) for row in (duplicates.original_row, duplicates.examples[0][0]))
+        problem = f"'{duplicates.value}' stands in rows {first} and {second}"
         problem += _more(duplicates)
     else:
         missing = find_bad_rows(table.connection, table.raw, column.name, f"{text} IS NULL")
         assert missing is not None
-        problem = f"it is empty in row {missing.examples[0][0]}{_more(missing)}"
+        problem = f"it is empty in row {table.raw.row_name(missing.examples[0][0])}{_more(missing)}"
     return NearMiss(
         f"{table.name}.{column.name}",
         f"would be the key of {table.name}, but {problem}; correct these rows, and run relcrf new again",
@@ -88,8 +89,8 @@ def _explain_reference(table: TableProfile, column: ColumnProfile, target: Entit
     assert orphans is not None
     return NearMiss(
         f"{table.name}.{column.name}",
-        f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row {orphans.examples[0][0]}"
-        f"{_more(orphans)}); correct these rows, and run relcrf new again",
+        f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row "
+        f"{table.raw.row_name(orphans.examples[0][0])}{_more(orphans)}); correct these rows, and run relcrf new again",
     )
 
 

@@ -139,14 +139,11 @@ class BadRows:
     def diagnostic(self, code: str, message: str, table: RawTable, column: str, hint: str) -> Diagnostic:
         """Return a diagnostic that is located at the first bad row and lists the other rows in its notes."""
         location, first = table.row_location(self.examples[0][0])
-
-        def row_name(number: int) -> str:
-            file, row = table.row_location(number)
-            return f"row {row}" if file == location else f"row {row} of {file}"
-
-        notes = [] if self.original_row is None else [f"first occurrence in {row_name(self.original_row)}"]
+        original = self.original_row
+        notes = [] if original is None else [f"first occurrence in row {table.row_name(original, location)}"]
         if self.count > 1:
-            others = (row_name(row) + ("" if value is None else f" ('{value}')") for row, value in self.examples[1:])
+            names = ((f"row {table.row_name(row, location)}", value) for row, value in self.examples[1:])
+            others = (name if value is None else f"{name} ('{value}')" for name, value in names)
             remaining = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
             notes.append(f"also {', '.join(others)}{remaining}")
         return Diagnostic(code, message, DataLocation(location, first, column), hint, tuple(notes))

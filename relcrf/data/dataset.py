@@ -91,6 +91,11 @@ class RawTable(NamedColumns):
         file, row = divmod(number, MAX_FILE_ROWS)
         return (self.files[file], row) if self.files else (self.location, number)
 
+    def row_name(self, number: int, location: str | None = None) -> str:
+        """Return a row number of `numbered_scan` for messages: `4`, or `4 of b.csv` if that is not the file `location`."""
+        file, row = self.row_location(number)
+        return str(row) if not self.files or file == location else f"{row} of {file}"
+
     def column_type(self, column: str) -> str:
         """Return DuckDB's type of a column."""
         return self.types[self.columns.index(column)]

@@ -371,6 +371,9 @@ class _ManifestReader:
 
     def _match_files(self, pattern: str, *path: str) -> list[Path]:
         """Return the files that match a pattern, sorted. If there are none, or one is outside the folder, report this."""
+        if any("**" in part and part != "**" for part in Path(pattern).parts):
+            self._add_problem(f"'{pattern}' is not a pattern", "write ** only between slashes, as in **/*.csv", *path)
+            return []
         files = sorted(file for file in self.folder.glob(pattern) if file.is_file())
         root = _resolve_links(self.folder)
         outside = [file for file in files if not _resolve_links(file).is_relative_to(root)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.data.coding import BadRows, find_bad_rows, find_duplicate_rows, text_sql
+from relcrf.data.dataset import RawTable
 from relcrf.data.row_policies import orphan_sql
 from relcrf.proposal.entity_candidates import (
     MIN_DISTINCT,
@@ -69,15 +70,15 @@ def find_duplicates(table: TableProfile, column: ColumnProfile) -> BadRows | Non
     return find_duplicate_rows(table.connection, table.raw, column.name, [text_sql(table.raw, column.name)])
 
 
-def describe_duplicates(duplicates: BadRows) -> str:
+def describe_duplicates(table: RawTable, duplicates: BadRows) -> str:
     """Return a clause that names the rows that repeat a value."""
-    rows = f"rows {duplicates.original_row} and {duplicates.examples[0][0]}"
-    return f"'{duplicates.value}' stands in {rows}{_more(duplicates)}"
+    first, second = (table.row_name(row or 0) for row in (duplicates.original_row, duplicates.examples[0][0]))
+    return f"'{duplicates.value}' stands in rows {first} and {second}{_more(duplicates)}"
 
 
-def describe_orphans(orphans: BadRows) -> str:
+def describe_orphans(table: RawTable, orphans: BadRows) -> str:
     """Return a clause that names the rows whose reference is invalid or missing."""
-    row, value = orphans.examples[0]
+    row, value = table.row_name(orphans.examples[0][0]), orphans.examples[0][1]
     problem = (
         f"it is empty in row {row}" if value is None or not value.strip() else f"'{value}' in row {row} is unknown"
     )
@@ -87,11 +88,11 @@ def describe_orphans(orphans: BadRows) -> str:
 def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
     """Return the near miss of a column that has missing or duplicate values."""
     if duplicates := find_duplicates(table, column):
-        problem = describe_duplicates(duplicates)
+        problem = describe_duplicates(table.raw, duplicates)
     else:
         missing = find_bad_rows(table.connection, table.raw, column.name, f"{text_sql(table.raw, column.name)} IS NULL")
         assert missing is not None
-        problem = f"it is empty in row {missing.examples[0][0]}{_more(missing)}"
+        problem = f"it is empty in row {table.raw.row_name(missing.examples[0][0])}{_more(missing)}"
     return NearMiss(
         f"{table.name}.{column.name}",
         f"would be the key of {table.name}, but {problem}; correct these rows, and run relcrf new again",
@@ -107,8 +108,8 @@ def _explain_reference(table: TableProfile, column: ColumnProfile, target: Entit
         return None
     return NearMiss(
         f"{table.name}.{column.name}",
-        f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row {orphans.examples[0][0]}"
-        f"{_more(orphans)}); correct these rows, and run relcrf new again",
+        f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row "
+        f"{table.raw.row_name(orphans.examples[0][0])}{_more(orphans)}); correct these rows, and run relcrf new again",
     )
 
 

@@ -94,7 +94,7 @@ class _TableRepairer:
         self.manifest.add_policy(table.name, "duplicates", "first", counted)
         self.manifest.repeated_keys[table.name] = key.name
         reason = 'the manifest keeps the first row (duplicates = "first")'
-        note = f"is the key although {describe_duplicates(duplicates)}: {reason}"
+        note = f"is the key although {describe_duplicates(table.raw, duplicates)}: {reason}"
         self.notes.append(NearMiss(f"{table.name}.{key.name}", note))
         return self._with_rows(table, distinct_rows_sql(table.raw, [key.name], "first"))
 
@@ -150,7 +150,7 @@ class _TableRepairer:
         self.manifest.add_policy(owner, "orphans", "drop", counted)
         dropped = ("link" if is_entity else "row") + "s" * (bad.count > 1)
         reason = f'the manifest drops {"this" if bad.count == 1 else "these"} {dropped} (orphans = "drop")'
-        note = f"refers to {target.table.name}.{target.key} although {describe_orphans(bad)}: {reason}"
+        note = f"refers to {target.table.name}.{target.key} although {describe_orphans(table.raw, bad)}: {reason}"
         self.notes.append(NearMiss(f"{table.name}.{column.name}", note))
         return repaired
 

@@ -267,6 +267,9 @@ def test_files_of_a_pattern_need_the_same_columns(tmp_path):
     (tmp_path / "dataset.toml").write_text('[tables.shop]\nfile = "shop-*.csv"\n')
     with pytest.raises(DataError, match=r"E203.*no file matches 'shop-\*.csv'"):
         relcrf.Dataset(tmp_path)
+    (tmp_path / "dataset.toml").write_text('[tables.shop]\nfile = "shop**.csv"\n')
+    with pytest.raises(DataError, match="E232"):
+        relcrf.Dataset(tmp_path)
     inner = tmp_path / "inner"
     inner.mkdir()
     (inner / "dataset.toml").write_text('[tables.shop]\nfile = "../shops_*.csv"\n')

@@ -219,7 +219,7 @@ def test_proposed_model_of_adversarial_tables_is_valid(command, workspace):
         workspace / "data", workspace / "new", ignore=lambda folder, names: [n for n in names if n[:1] in "23456789"]
     )
     command("new", "new", "--out", "new.rcrf", "--predict", "page.kind")
-    command("check", "new.rcrf", "--data", "new/new.toml")
+    command("check", "new.rcrf", "--data", "new", "--manifest", "new.toml")
 
 
 def test_error_messages_are_escaped(command, workspace):

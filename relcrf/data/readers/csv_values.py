@@ -163,17 +163,20 @@ class _ColumnTester:
 
         The day and the month of dates with slashes have the order that a day above 12 in the file shows.
         """
-        kinds = {pattern: _matches(pattern + _TIME) for pattern in _DATE_PATTERNS.values()}
-        tests = [f"bool_and({condition}) FILTER ({{cell}} <> '')" for condition in kinds.values()]
-        candidates = [column for column, results in self.test(columns, tests, sample=True).items() if any(results)]
-        tests = [
-            f"bool_and({_matches(pattern + _TIME)} AND {_parsed(format)} IS NOT NULL) FILTER ({{cell}} <> '')"
-            for format, pattern in _DATE_PATTERNS.items()
-        ]
-        valid = {
-            column: [format for format, holds in zip(_DATE_PATTERNS, results, strict=True) if holds]
-            for column, results in self.test(candidates, tests).items()
-        }
+        patterns = list(dict.fromkeys(_DATE_PATTERNS.values()))
+        tests = [f"bool_and({_matches(pattern + _TIME)}) FILTER ({{cell}} <> '')" for pattern in patterns]
+        sampled = self.test(columns, tests, sample=True)
+        valid: dict[str, list[str]] = {}
+        for k, pattern in enumerate(patterns):
+            formats = [format for format, other in _DATE_PATTERNS.items() if other == pattern]
+            is_date = f"{_matches(pattern + _TIME)} AND {{parsed}} IS NOT NULL"
+            tests = [
+                f"bool_and({is_date.replace('{parsed}', _parsed(format))}) FILTER ({{cell}} <> '')"
+                for format in formats
+            ]
+            candidates = [column for column, results in sampled.items() if results[k]]
+            for column, holds in self.test(candidates, tests).items():
+                valid[column] = [format for format, holds_one in zip(formats, holds, strict=True) if holds_one]
         orders = {formats[0] for formats in valid.values() if len(formats) == 1} & {*_SLASHES}
         found = []
         for column, formats in valid.items():

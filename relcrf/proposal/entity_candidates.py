@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from relcrf.data.dataset import quoted
 from relcrf.proposal.names import ENDPOINT_COLUMNS, POSITION_COLUMNS, SPLIT_COLUMNS, stem_name
-from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_values
+from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_rows, count_unmatched_values
 
 MAX_INVALID = 0.01
 """Maximum fraction of invalid rows of a column that is nevertheless proposed as a key or a reference."""
@@ -111,13 +111,8 @@ def _is_linked_key(table: TableProfile, key: ColumnProfile, tables: Sequence[Tab
 
 def _is_almost_included(table: TableProfile, column: ColumnProfile, target: TableProfile, key: ColumnProfile) -> bool:
     limit = max_invalid_rows(column.present) if column.distinct >= MIN_DISTINCT else 0
-    if column.distinct > key.distinct + limit:
-        return False
-    value, keys = (
-        quoted(column.name),
-        f"SELECT {quoted(key.name)} FROM {target.scan} WHERE {quoted(key.name)} IS NOT NULL",
-    )
-    return table.query_number(f"SELECT count(*) FROM this WHERE {value} NOT IN ({keys})") <= limit
+    is_possible = column.distinct <= key.distinct + limit
+    return is_possible and count_unmatched_rows(table, column.name, target, key.name) <= limit
 
 
 def rank_as_key(column: str, table: str) -> int | None:

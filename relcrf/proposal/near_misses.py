@@ -17,7 +17,7 @@ from relcrf.proposal.entity_candidates import (
     name_affinity,
     select_key,
 )
-from relcrf.proposal.profile import ColumnProfile, TableProfile
+from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_rows
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,11 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
 def _explain_reference(table: TableProfile, column: ColumnProfile, target: EntityCandidate) -> NearMiss | None:
     """Return the near miss of a column if few of its cells, and at least one, name no key of `target`."""
     assert target.table is not None and target.key is not None
+    if not 0 < count_unmatched_rows(table, column.name, target.table, target.key) <= max_invalid_rows(column.present):
+        return None
     condition = orphan_sql(table.raw, column.name, target.table.raw, target.key)
     orphans = find_bad_rows(table.connection, table.raw, column.name, condition)
-    if orphans is None or orphans.count > max_invalid_rows(column.present):
-        return None
+    assert orphans is not None
     return NearMiss(
         f"{table.name}.{column.name}",
         f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row "

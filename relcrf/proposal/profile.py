@@ -105,6 +105,13 @@ def count_unmatched_values(table: TableProfile, column: str, other: TableProfile
     )
 
 
+def count_unmatched_rows(table: TableProfile, column: str, other: TableProfile, key: str) -> int:
+    """Return the number of rows with a value of a column that does not occur in the column `key` of another table."""
+    a, b = quoted(column), quoted(key)
+    keys = f"SELECT {b} FROM {other.scan} WHERE {b} IS NOT NULL"
+    return table.query_number(f"SELECT count(*) FROM this WHERE {a} IS NOT NULL AND {a} NOT IN ({keys})")
+
+
 def profile_tables(dataset: Dataset) -> list[TableProfile]:
     """Return the profiles of all tables of a dataset that have rows.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from relcrf.data.coding import BadRows, datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
+from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.readers.base import SourceTable
 from relcrf.data.readers.missing_texts import replace_missing_texts
@@ -30,7 +30,7 @@ from relcrf.proposal.near_misses import (
     find_almost_key,
     find_duplicates,
 )
-from relcrf.proposal.profile import ColumnProfile, TableProfile, profile_table
+from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_rows, profile_table
 
 MISSING_TEXTS = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "unknown", "missing", "-", "--", ".", "?")
 """Texts, in lower case, that usually stand for a missing value in a column of numbers or dates."""
@@ -108,34 +108,35 @@ class _TableRepairer:
         own_key = next((target.key for target in targets if target.table is table), None)
         repaired = table
         for column in table.columns.values():
-            if not may_be_key(column) or column.distinct < MIN_DISTINCT or column.name == own_key:
+            if column.name not in repaired.columns or column.name == own_key:
+                continue
+            if not may_be_key(column) or column.distinct < MIN_DISTINCT:
                 continue
             known = [c for c in candidates if column.name in c.referring_columns(table)]
             others = [c for c in known or targets if c in targets and c.table is not table]
             found = [
-                (-name_affinity(column, target, table), bad.count, k, bad)
+                (-name_affinity(column, target, table), count, k)
                 for k, target in enumerate(others)
                 if name_affinity(column, target, table)
-                and (bad := self._find_invalid_rows(repaired, column, target, is_entity=own_key is not None))
+                and (count := _count_invalid_rows(repaired, column.name, target, is_entity=own_key is not None))
+                and count <= max_invalid_rows(table.rows)
             ]
             if found:
-                _, _, k, bad = min(found, key=lambda each: each[:3])
-                repaired = self._repair_reference(repaired, column, others[k], bad, is_entity=own_key is not None)
+                target = others[min(found)[2]]
+                repaired = self._repair_reference(repaired, column, target, is_entity=own_key is not None)
         return repaired
 
-    @staticmethod
-    def _find_invalid_rows(
-        table: TableProfile, column: ColumnProfile, target: EntityCandidate, *, is_entity: bool
-    ) -> BadRows | None:
-        """Return the rows with an invalid reference to a target; None if there are none, or too many."""
-        bad = find_bad_rows(table.connection, table.raw, column.name, _invalid_sql(table, column, target, is_entity))
-        return bad if bad is not None and bad.count <= max_invalid_rows(table.rows) else None
-
     def _repair_reference(
-        self, table: TableProfile, column: ColumnProfile, target: EntityCandidate, bad: BadRows, *, is_entity: bool
+        self, table: TableProfile, column: ColumnProfile, target: EntityCandidate, *, is_entity: bool
     ) -> TableProfile:
+        """Return a table without the invalid references of a column, or the same table if this were a coincidence."""
         assert target.table is not None and target.key is not None
-        condition, rows = _invalid_sql(table, column, target, is_entity), scan_with_row_numbers(table.raw)
+        condition = orphan_sql(table.raw, column.name, target.table.raw, target.key)
+        if not is_entity:
+            condition = f"({text_sql(table.raw, column.name)} IS NULL OR {condition})"
+        bad = find_bad_rows(table.connection, table.raw, column.name, condition)
+        assert bad is not None
+        rows = scan_with_row_numbers(table.raw)
         if is_entity:
             name = quoted(column.name)
             sql = f"SELECT raw.* REPLACE (CASE WHEN NOT ({condition}) THEN raw.{name} END AS {name}) FROM {rows}"
@@ -160,11 +161,12 @@ class _TableRepairer:
         return profile_table(self.dataset, with_repaired_rows(table.raw, rows))
 
 
-def _invalid_sql(table: TableProfile, column: ColumnProfile, target: EntityCandidate, is_entity: bool) -> str:
-    """Return the SQL condition that a reference names no key of a target or, unless it belongs to an entity, is missing."""
+def _count_invalid_rows(table: TableProfile, column: str, target: EntityCandidate, *, is_entity: bool) -> int:
+    """Return the number of rows whose reference names no key of a target or, unless they are entities, is missing."""
     assert target.table is not None and target.key is not None
-    orphan = orphan_sql(table.raw, column.name, target.table.raw, target.key)
-    return orphan if is_entity else f"({text_sql(table.raw, column.name)} IS NULL OR {orphan})"
+    profile = table.columns[column]
+    n_missing = 0 if is_entity else profile.rows - profile.present
+    return n_missing + count_unmatched_rows(table, column, target.table, target.key)
 
 
 def _missing_texts(table: TableProfile, column: str) -> list[str]:

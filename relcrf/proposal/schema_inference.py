@@ -434,10 +434,8 @@ class _SchemaInference:
                 first = RelationArgument("member", entity.name, entity, "member", entity.size)
                 arguments = [first, self._make_argument("other", other, "other", table.columns[column].distinct)]
                 present = table.columns[column].present
-                reason, relation_name = (
-                    f"{link} refers to {other.name}.{other.key}",
-                    self.names.reserve(camel_case(name)),
-                )
+                reason = f"{link} refers to {other.name}.{other.key}"
+                relation_name = self.names.reserve(camel_case(name))
                 relation = ProposedRelation(relation_name, arguments, present, reason, table.name)
                 self.schema.relations.append(relation)
                 self._add_finding(table, f"relation {relation.name}", reason)

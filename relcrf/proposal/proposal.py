@@ -13,6 +13,7 @@ from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import atomic_path
 from relcrf.grounding.derive import Progress
+from relcrf.printable import mask_passwords
 from relcrf.proposal.draft import ModelDraft, analyse_tables, draft_model
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.target import PredictionTarget
@@ -65,7 +66,7 @@ def write_proposal(
         if manifest_builder.is_needed and manifest_path is not None
         else None
     )
-    data = str(manifest_path) if manifest else source
+    data = str(manifest_path) if manifest else mask_passwords(source)
     commands = _next_commands(model, data, analysis.target)
     partial = (
         manifest_path.with_name(f".{manifest_path.stem}.partial.toml")

@@ -322,10 +322,8 @@ class _SchemaInference:
         if column.name.lower() in SPLIT_COLUMNS:
             self._exclude_column(table, column.name, "a split of the rows: use it with --split")
             return None
-        if column.distinct < 2 or len(column.values) == 1:
-            self._exclude_column(
-                table, column.name, "at most one distinct value" if column.distinct else "always empty"
-            )
+        if column.unusable_reason:
+            self._exclude_column(table, column.name, column.unusable_reason)
             return None
         if column.kind == "list":
             return replace(attribute, type="bag")

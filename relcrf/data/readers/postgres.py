@@ -49,8 +49,9 @@ def parse_url(url: str) -> dict[str, Any] | None:
         settings: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:
         return None
-    is_valid = "@" not in str(settings.get("host", "")) and re.fullmatch(r"[\d,]*", str(settings.get("port", "")))
-    return settings if is_valid else None
+    host, port = str(settings.get("host", "")), str(settings.get("port", ""))
+    # A host that starts with @ is an abstract socket.
+    return None if re.search("[^,]@", host) or not re.fullmatch("[0-9,]*", port) else settings
 
 
 def url_problem(url: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from relcrf.printable import escape_unprintable, replace_unprintable
+from relcrf.printable import escape_unprintable, mask_passwords, replace_unprintable
 
 
 @lru_cache(maxsize=8)
@@ -60,7 +60,7 @@ class DataLocation:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """An error or a warning, with its location and a hint.
+    """An error or a warning, with its location and a hint. Passwords of URLs in its texts are masked.
 
     Args:
         code: Stable code, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
@@ -75,6 +75,11 @@ class Diagnostic:
     location: Span | DataLocation | None = None
     hint: str | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", mask_passwords(self.message))
+        object.__setattr__(self, "hint", self.hint and mask_passwords(self.hint))
+        object.__setattr__(self, "notes", tuple(map(mask_passwords, self.notes)))
 
     @property
     def is_error(self) -> bool:
@@ -112,7 +117,7 @@ class Diagnostic:
             lines += [
                 f"{gutter}--> {escape_unprintable(span.source.name)}:{span.line}:{span.column}",
                 f"{gutter} |",
-                f"{span.line} | {replace_unprintable(source_line)}",
+                f"{span.line} | {replace_unprintable(mask_passwords(source_line))}",
                 f"{gutter} | {padding}{'^' * width}",
             ]
         elif self.location is not None:

@@ -20,6 +20,7 @@ from relcrf.data.coding import find_duplicate_rows, integer_sql, text_sql
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import (
     attribute_column,
+    bag_table_names,
     domain_table,
     entity_table,
     listed_table,
@@ -75,6 +76,10 @@ class _Binder(BagCoder):
         self.vocabulary = vocabulary
 
     def run(self) -> BoundModel:
+        declared: tuple[s.Entity | s.AnyRelation, ...]
+        declared = (*self.spec.entities, *self.spec.relations, *self.spec.random_relations)
+        bags = [(e, a) for e in self.spec.entities for a in e.attributes if isinstance(a.type, Bag)]
+        self.dataset.read_tables([*(d.name for d in declared), *(n for bag in bags for n in bag_table_names(*bag))])
         self._repair_rows()
         for domain in (*self.spec.domains, *self.spec.inline_domains):
             self._bind_domain(domain)
@@ -425,8 +430,7 @@ class _Binder(BagCoder):
         name = listed_table(relation.name)
         table = self.bound.find_table(relation.name)
         if table is None:
-            table_names = [t.name for t in self.dataset.tables.values()]
-            guess = suggestion(relation.name, table_names)
+            guess = suggestion(relation.name, self.dataset.table_names)
             remark = f" ({guess})" if guess else ""
             self.bound.notes.append(
                 f"the table '{s.fold_name(relation.name)}' is missing: every tuple is a query variable{remark}"

@@ -255,7 +255,7 @@ class ColumnCoder:
         self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint or columns))
 
     def _report_missing_table(self, description: str, *names: str) -> None:
-        tables = [t.name for t in self.dataset.tables.values()]
+        tables = self.dataset.table_names
         hint = suggestion(names[0], tables) or f"the tables are {listing(tables)}"
         expected = " or ".join(f"'{n}'" for n in dict.fromkeys(map(fold_name, names)))
         message = f"the table of {description} is missing: expected {expected}"

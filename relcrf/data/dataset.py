@@ -6,10 +6,11 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.missing_texts import replace_missing_texts
-from relcrf.data.readers.postgres import SCHEMES, mask_url, read_query, read_server, url_problem
+from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
 from relcrf.data.split_plan import SplitPlan
@@ -138,6 +139,9 @@ class Dataset:
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
+        """The tables by folded name; tables of a server are added when a model or `read_all_tables` needs them."""
+        self._server_tables: dict[str, list[str]] = {}
+        """Tables of the server that were not read yet: the names on the server, by folded name."""
         self.location = str(source)
         if manifest is not None:
             self._apply_manifest(Path(manifest), source)
@@ -147,8 +151,9 @@ class Dataset:
                 self._add_value(name, table)
         elif isinstance(source, str) and source.startswith(SCHEMES):
             self.location = mask_url(source)
-            for table in read_server(source, self.store):
-                self._add_table(table)
+            self._url = source
+            for name in list_tables(source):
+                self._server_tables.setdefault(fold_name(name), []).append(name)
             self._require_tables(f"the database '{self.location}'", "use a database whose schema 'public' has tables")
         else:
             self._add_path(Path(source))
@@ -167,7 +172,7 @@ class Dataset:
         return cls(graph_columns(graph, nodes, edges), memory=memory)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.location}: {listing(t.name for t in self.tables.values())})"
+        return f"Dataset({self.location}: {listing(self.table_names)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
         """Return the dataset itself; it is immutable, so cloned estimators can share it."""
@@ -248,7 +253,7 @@ class Dataset:
         self._require_tables(f"the folder '{folder}'", f"table files end in {suffixes}")
 
     def _require_tables(self, description: str, hint: str) -> None:
-        if not self.tables:
+        if not self.table_names:
             raise DataError(Diagnostic("E202", f"{description} has no table", hint=hint))
 
     def _add_value(self, name: str, table: Any) -> None:
@@ -326,7 +331,9 @@ class Dataset:
                     raise DataError(Diagnostic("E232", problem, entry.source_location, hint))
                 if sql is not None:
                     return read_query(url, self.store, entry.name, sql)
-                matches = read_server(url, self.store, schema=schema, table=table)
+                matches, problems = read_tables(url, self.store, [table], schema=schema)
+                if problems:
+                    raise DataError(problems)
             case SqliteEntry(path, table):
                 matches = read_database(path, self.store, table)
             case FileEntry(paths, pattern=pattern):
@@ -441,8 +448,44 @@ class Dataset:
         cursor.execute(f"SET schema = '{schema}'")
         return cursor, schema
 
+    @property
+    def table_names(self) -> list[str]:
+        """The names of all tables, including those that were not read yet."""
+        return [*(table.name for table in self.tables.values()), *chain(*self._server_tables.values())]
+
+    def read_tables(self, names: Iterable[str]) -> None:
+        """Read the tables of the server with these names in one snapshot, unless they were read before.
+
+        Raises:
+            DataError: A table cannot be read (E235).
+        """
+        if problems := self._read_server_tables([n for n in map(fold_name, names) if n in self._server_tables]):
+            raise DataError(problems)
+
+    def read_all_tables(self) -> None:
+        """Read all tables of the server; a table that cannot be read is left out, and a note reports the reason."""
+        for problem in self._read_server_tables([*self._server_tables]):
+            self.notes.append(f"{problem.message}, and is left out" + (f": {problem.hint}" if problem.hint else ""))
+        self._server_tables.clear()
+
+    def _read_server_tables(self, names: Iterable[str]) -> list[Diagnostic]:
+        """Read tables of the server by folded name; return the problems of those that cannot be read."""
+        pending = [table for name in names for table in self._server_tables[name]]
+        if not pending:
+            return []
+        tables, problems = read_tables(self._url, self.store, pending)
+        for table in tables:
+            self._add_table(table)
+            self._server_tables.pop(fold_name(table.name), None)
+        return problems
+
     def find_table(self, *names: str) -> RawTable | None:
-        """Return the first existing table among `names`, ignoring case and underscores; None if there is none."""
+        """Return the first existing table among `names`, ignoring case and underscores; None if there is none.
+
+        Raises:
+            DataError: The table is on a server and cannot be read (E235).
+        """
+        self.read_tables(names)
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:

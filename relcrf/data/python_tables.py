@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -49,16 +49,28 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
         raise _unreadable_frame(name, frame, store, first_line(error)) from None
 
 
-def _unreadable_frame(name: str, frame: Any, store: Store, reason: str) -> DataError:
-    """Return the error for a value that DuckDB cannot read; for a pandas data frame, it names the column."""
-    if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "dtypes"):
+def _single_columns(frame: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each column of a data frame: its name, its type, and a frame with only this column."""
+    package = type(frame).__module__.partition(".")[0]
+    if package == "pandas" and hasattr(frame, "dtypes"):
         for column in frame.columns:
-            try:
-                store.add_frame(frame[[column]])
-            except duckdb.Error:
-                message = f"column '{column}' of table '{name}' has the unsupported type {frame[column].dtype}"
-                hint = "convert it to numbers, strings, booleans, dates, or lists of them"
-                return DataError(Diagnostic("E203", message, DataLocation(f"table '{name}'"), hint))
+            yield column, frame[column].dtype, frame[[column]]
+    elif package in ("polars", "pyarrow") and hasattr(frame, "select"):
+        frame = frame.collect() if hasattr(frame, "collect") else frame
+        for number, column in enumerate(frame.columns if package == "polars" else frame.schema.names):
+            kind = frame.dtypes[number] if package == "polars" else frame.schema.field(number).type
+            yield column, kind, _ArrowStream(frame.select([column]))
+
+
+def _unreadable_frame(name: str, frame: Any, store: Store, reason: str) -> DataError:
+    """Return the error for a value that DuckDB cannot read; for a data frame, it names the column."""
+    for column, kind, single in _single_columns(frame):
+        try:
+            store.add_frame(single)
+        except duckdb.Error:
+            message = f"column '{column}' of table '{name}' has the unsupported type {kind}"
+            hint = "convert it to numbers, strings, booleans, dates, or lists of them"
+            return DataError(Diagnostic("E203", message, DataLocation(f"table '{name}'"), hint))
     message = f"table '{name}' has type {type(frame).__name__} and is not a data frame"
     hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
     return DataError(Diagnostic("E203", message, hint=hint, notes=(reason,)))

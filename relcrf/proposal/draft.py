@@ -37,12 +37,14 @@ class TableAnalysis:
     Args:
         alternatives: Names of other possible targets.
         near_misses: Columns that are keys or references except for a few invalid rows.
+        notes: Messages about tables that cannot be read and about assumed formats.
     """
 
     schema: ProposedSchema
     target: PredictionTarget
     alternatives: tuple[str, ...]
     near_misses: tuple[NearMiss, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def analyse_tables(
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)
     add_events(schema, target, events, manifest)
-    return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses))
+    return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(dataset.notes))
 
 
 def draft_model(
@@ -140,7 +142,7 @@ def draft_model(
         plans = model.plan(dataset)
         grounding = model.ground(dataset, progress=progress)
     _, data_notes = model.check(dataset)
-    notes = (*map(str, analysis.near_misses), *data_notes)
+    notes = tuple(dict.fromkeys((*map(str, analysis.near_misses), *analysis.notes, *data_notes)))
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
     return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, notes)
 

@@ -26,7 +26,8 @@ class ColumnProfile:
     """The profile of a column whose cells were read as texts.
 
     Args:
-        kind: `whole`, `real`, `date`, `time`, `datetime` or `text`; for list columns `list` (of texts) or `numbers`.
+        kind: `whole`, `real`, `date`, `time`, `datetime` or `text`; for list columns `list` (of texts), `numbers` or
+            `nested`.
         present: Number of rows with a value.
         distinct: Number of distinct values.
         low, high: Minimum and maximum of a numeric column; otherwise None.
@@ -46,6 +47,15 @@ class ColumnProfile:
     def is_unique(self) -> bool:
         """True if no two rows have the same value and no value is missing."""
         return 0 < self.rows == self.present == self.distinct
+
+    @property
+    def unusable_reason(self) -> str:
+        """The reason why the column cannot be an attribute; empty if it can be one."""
+        if self.kind == "nested":
+            return "its cells are lists of lists"
+        if self.distinct < 2 or len(self.values) == 1:
+            return "at most one distinct value" if self.distinct else "always empty"
+        return ""
 
     @property
     def is_boolean(self) -> bool:
@@ -118,6 +128,7 @@ def profile_tables(dataset: Dataset) -> list[TableProfile]:
     Raises:
         DataError: A table cannot be read.
     """
+    dataset.read_all_tables()
     tables = []
     for table in dataset.tables.values():
         with report_read_errors(table.location):
@@ -141,8 +152,9 @@ def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
     columns = {c: column for c in single if (column := _profile_column(connection, scan, c))}
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
     for name in list_columns:
-        is_text = table.column_type(name).startswith("VARCHAR")
-        columns[name] = ColumnProfile(name, "list" if is_text else "numbers", rows, rows, rows)
+        element = table.column_type(name).rpartition("[")[0]
+        kind = "nested" if element.endswith("]") else "list" if element == "VARCHAR" else "numbers"
+        columns[name] = ColumnProfile(name, kind, rows, rows, rows)
     return TableProfile(table, connection, scan, int(rows), columns, tuple(groups))
 
 

@@ -13,6 +13,7 @@ from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import atomic_path
 from relcrf.grounding.derive import Progress
+from relcrf.printable import mask_passwords
 from relcrf.proposal.draft import ModelDraft, analyse_tables, draft_model
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.target import PredictionTarget
@@ -83,7 +84,7 @@ def propose(
         if manifest_builder.is_needed and manifest_path is not None
         else None
     )
-    commands = _next_commands(model, source, manifest and manifest[0], analysis.target)
+    commands = _next_commands(model, mask_passwords(source), manifest and manifest[0], analysis.target)
     with tempfile.TemporaryDirectory() as temporary:
         manifest_draft = manifest and Path(temporary, manifest[0].name)
         if manifest and manifest_draft:
@@ -91,7 +92,7 @@ def propose(
         dataset = Dataset(source, manifest=manifest_draft, memory=memory)
         draft = draft_model(model.name, analysis, dataset, commands, progress)
     trial = try_model(draft, progress) if with_trial else None
-    return Proposal(draft, model, manifest, source, commands, trial)
+    return Proposal(draft, model, manifest, mask_passwords(source), commands, trial)
 
 
 def _manifest_folder(source: str) -> Path | None:

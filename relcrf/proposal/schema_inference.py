@@ -329,10 +329,8 @@ class _SchemaInference:
         if column.name.lower() in SPLIT_COLUMNS:
             self._exclude_column(table, column.name, "a split of the rows: use it with --split")
             return None
-        if column.distinct < 2 or len(column.values) == 1:
-            self._exclude_column(
-                table, column.name, "at most one distinct value" if column.distinct else "always empty"
-            )
+        if column.unusable_reason:
+            self._exclude_column(table, column.name, column.unusable_reason)
             return None
         if column.kind == "list":
             return replace(attribute, type="bag")
@@ -477,6 +475,9 @@ class _SchemaInference:
                 value_column = "value"
                 renamed["value"] = column.name
             elif len(refs) == 1 or not is_functional:
+                if column.present < column.rows:
+                    self._exclude_column(table, column.name, "missing in some rows, which an argument cannot be")
+                    continue
                 if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
                     why = "not determined by the referenced entities, and has too many values for an argument"
                     self._exclude_column(table, column.name, why)

@@ -4,7 +4,7 @@ import pytest
 from command import relcrf_command
 
 import relcrf
-from relcrf.data.readers.postgres import read_server
+from relcrf.data.readers.postgres import read_tables
 from relcrf.errors import DataError
 
 psycopg = pytest.importorskip("psycopg")
@@ -42,7 +42,7 @@ def manifest(folder, text):
 
 def test_dataset_has_all_tables_of_public_schema(url):
     data = relcrf.Dataset(url)
-    assert sorted(data.tables) == ["big", "page"]
+    assert data.table_names == ["big", "page"] and data.tables == {}
     table = data.find_table("page")
     assert table.types == ("BIGINT", "VARCHAR", "VARCHAR", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]", "BIGINT[]")
     assert "relcrf@" not in table.location and table.location.endswith(", table public.page")
@@ -128,7 +128,8 @@ def test_large_table_is_read_completely(url):
             "CREATE TABLE large.t AS SELECT i AS id, 'thing ' || i AS name FROM generate_series(1, 100000) i"
         )
     data = relcrf.Dataset({})
-    (found,) = read_server(url, data.store, schema="large")
+    ((found,), problems) = read_tables(url, data.store, ["t"], schema="large")
+    assert problems == []
     sql = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {found.scan}"
     assert data.connection.execute(sql).fetchall() == [(100_000, 100_000 * 100_001 // 2, 100_000)]
 
@@ -138,3 +139,105 @@ def test_check_accepts_postgres_url(url, tmp_path, capsys, monkeypatch):
     model.write_text("domain D = open\nentity Page { predict label : D }\ntemplate t(p: Page) over p.label\n")
     code, _, err = relcrf_command(capsys, monkeypatch, "check", model, "--data", url)
     assert code == 0, err
+
+
+MODEL = "domain D = open\nentity Page { predict label : D }\ntemplate t(p: Page) over p.label\n"
+MESSY = """
+CREATE TABLE page (id int, label text);
+INSERT INTO page VALUES (1, 'a'), (2, NULL);
+CREATE VIEW broken AS SELECT 1 / (id - id) AS id, label FROM page;
+CREATE TABLE secret (id int, label text);
+CREATE TABLE boxes (id int, label text, n int[], w text[]);
+INSERT INTO boxes VALUES (1, 'a', '{{1,2},{3,4}}', '{}'), (2, 'b', NULL, '{{a,b}}');
+CREATE TABLE mixed (id int, label text, n int[]);
+INSERT INTO mixed VALUES (1, 'a', '{1}'), (2, 'b', '{{1,2}}');
+CREATE TABLE item (id int, label text, kind text);
+INSERT INTO item SELECT i, CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END, CASE WHEN i % 3 = 0 THEN 'x' ELSE 'y' END
+    FROM generate_series(1, 30) AS i;
+CREATE ROLE guest LOGIN;
+GRANT SELECT ON item, page, broken, boxes, mixed TO guest;
+"""
+
+
+@pytest.fixture(scope="module")
+def messy(postgres):
+    """Return the URL of a database whose user may not read one table, and in which a view fails."""
+    found = postgres.new_database()
+    with psycopg.connect(found) as connection:
+        connection.execute(MESSY)
+    return found.replace("relcrf@", "guest:hunter2@")
+
+
+def check_entity(name, url, tmp_path, capsys, monkeypatch):
+    """Return the exit code and the messages of `relcrf check` for a model with one entity type."""
+    model = tmp_path / "m.rcrf"
+    model.write_text(MODEL.replace("Page", name))
+    code, _, err = relcrf_command(capsys, monkeypatch, "check", model, "--data", url)
+    return code, err
+
+
+def test_only_tables_of_the_model_are_read(messy, tmp_path, capsys, monkeypatch):
+    assert check_entity("Page", messy, tmp_path, capsys, monkeypatch)[0] == 0
+    data = relcrf.Dataset(messy)
+    assert data.table_names == ["boxes", "broken", "item", "mixed", "page", "secret"]
+    relcrf.parse(MODEL).fit(data, "local")
+    assert list(data.tables) == ["page"]
+    code, err = check_entity("Broken", messy, tmp_path, capsys, monkeypatch)
+    assert code == 3 and "the table 'public.broken' cannot be read" in err and "division by zero" in err
+    code, err = check_entity("Secret", messy, tmp_path, capsys, monkeypatch)
+    assert code == 3 and "no right to read the table 'public.secret'" in err and "TO guest" in err
+    code, err = check_entity("Pages", messy, tmp_path, capsys, monkeypatch)
+    assert code == 3 and "did you mean 'page'" in err
+    data.read_all_tables()
+    assert sorted(data.tables) == ["boxes", "item", "page"] and len(data.notes) == 3
+
+
+def test_dimensions_of_arrays_are_kept(messy, tmp_path):
+    data = relcrf.Dataset(messy)
+    table = data.find_table("boxes")
+    assert table.types[2:] == ("BIGINT[][]", "VARCHAR[][]")
+    assert rows(data, "boxes") == [(1, "a", [[1, 2], [3, 4]], []), (2, "b", None, [["a", "b"]])]
+    with pytest.raises(DataError, match="E215") as caught:
+        data.find_table("mixed")
+    (problem,) = caught.value.diagnostics
+    assert problem.location.column == "n" and "[1] and [[1,2]]" in problem.message
+    model = MODEL.replace("Page {", "Boxes { n : bag of D ").replace("Page", "Boxes")
+    with pytest.raises(DataError, match="E215") as caught:
+        relcrf.parse(model).fit(relcrf.Dataset(messy), "local")
+    (problem,) = caught.value.diagnostics
+    assert (problem.location.row, problem.location.column) == (1, "n") and "'[1, 2]'" in problem.message
+
+
+SECRETS = ("hunter2", "p@hunter2", "p/hunter2@x", "p?hunter2", "hunter2:x")
+
+
+@pytest.mark.parametrize("password", SECRETS)
+def test_passwords_are_masked(password, tmp_path, capsys, monkeypatch):
+    url = f"postgresql://ann:{password}@127.0.0.1:1/web"
+    sources = [
+        f'[tables.page]\npostgres = "{url}"\n',
+        f'[tables.page]\npostgres = "{url}\n',
+        f'tables.page = {{ postgres = "{url}", tabel = "x" }}\n',
+        f'[tables.page]\npostgres = "{url}?password=hunter2"\nsql = "SELECT"\n',
+    ]
+    for text in sources:
+        (tmp_path / "dataset.toml").write_text(text)
+        code, err = check_entity("Page", tmp_path, tmp_path, capsys, monkeypatch)
+        assert code == 3 and "hunter2" not in err and "dataset.toml" in err
+    for command in (["check", tmp_path / "m.rcrf", "--data", url], ["new", url, "--out", tmp_path / "n.rcrf"]):
+        code, out, err = relcrf_command(capsys, monkeypatch, *command)
+        assert code == 3 and "hunter2" not in out + err and "E235" in err
+    (tmp_path / "dataset.toml").unlink()
+    (tmp_path / "page.csv").write_text("id,label\n1,a\n2,\n")
+    options = ["--data", tmp_path, "--engine", "postgres", "--url", url]
+    code, out, err = relcrf_command(capsys, monkeypatch, "ground", tmp_path / "m.rcrf", *options)
+    assert code == 3 and "hunter2" not in out + err and "E371" in err
+
+
+def test_proposal_for_a_server_masks_the_password(messy, tmp_path, capsys, monkeypatch):
+    model = tmp_path / "n.rcrf"
+    code, out, err = relcrf_command(capsys, monkeypatch, "new", messy, "--predict", "item.label", "--out", model)
+    assert code == 0, err
+    assert "guest:*******@" in model.read_text() and "hunter2" not in out + err + model.read_text()
+    assert "no right to read the table 'public.secret', and is left out" in err
+    assert "n : vector" not in model.read_text(), "a list of lists is not a vector"

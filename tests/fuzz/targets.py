@@ -280,7 +280,7 @@ def manifest(data: bytes) -> None:
         raise DataError(Diagnostic("E235", "no server"))
 
     with _folder() as folder, allow_diagnostics(), contextlib.ExitStack() as stack:
-        for name in ("read_server", "read_query"):
+        for name in ("read_tables", "read_query"):
             stack.enter_context(mock.patch(f"relcrf.data.dataset.{name}", refuse))
         (folder / "things.csv").write_bytes(_csv(",")()[0])
         (folder / "next.csv").write_text("x,y\nt1,t2\n")

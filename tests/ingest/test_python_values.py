@@ -1,9 +1,14 @@
 """Python values as tables: right values, or one diagnostic that names the column and says what to pass."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from pyarrow import feather
 
 from relcrf.data.dataset import Dataset
 from relcrf.errors import DataError
@@ -36,6 +41,15 @@ def test_structured_array_is_a_table():
             pd.DataFrame({"id": [1, 2], "z": pd.arrays.SparseArray([0, 1])}),
             "column 'z' of table 't' has the unsupported type Sparse[int64, 0]",
         ),
+        (
+            pa.table({"id": [1], "h": pa.array([np.float16(1.5)], pa.float16())}),
+            "column 'h' of table 't' has the unsupported type halffloat",
+        ),
+        (
+            pa.table({"id": [1], "d": pa.array([Decimal("1.5")], pa.decimal256(60, 2))}),
+            "column 'd' of table 't' has the unsupported type decimal256(60, 2)",
+        ),
+        (pl.DataFrame({"x": [1]}, {"x": pl.Int128}), "column 'x' of table 't' has the unsupported type Int128"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -44,3 +58,10 @@ def test_unsupported_value_is_reported(value, message):
         Dataset({"t": value})
     (problem,) = caught.value.diagnostics
     assert (problem.code, problem.message) == ("E203", message) and problem.hint
+
+
+def test_unsupported_column_of_an_arrow_file_is_named(tmp_path):
+    table = pa.table({"id": [1], "h": pa.array([np.float16(1.5)], pa.float16())})
+    feather.write_feather(table, str(tmp_path / "t.feather"))
+    with pytest.raises(DataError, match=r"E203.*column 'h' of table 't' has the unsupported type halffloat"):
+        Dataset(tmp_path)

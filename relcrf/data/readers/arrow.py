@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from relcrf.data.extras import import_extra
+from relcrf.data.python_tables import add_frame
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store, first_line, unreadable_error
 
@@ -31,9 +32,11 @@ class ArrowReader(AbstractReader):
                 dataset = import_extra("pyarrow.dataset", "frames", f"'{path.name}'").dataset(
                     str(path.absolute()), format="ipc"
                 )
+                add_frame(name, dataset.schema.empty_table(), store)  # reports a column of an unsupported type
                 scan = store.add_frame(dataset)
             else:
                 with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path.absolute()))) as stream:
+                    add_frame(name, stream.schema.empty_table(), store)
                     batches = (_validate_batch(batch) for batch in stream)
                     scan = store.copy_frame(pyarrow.RecordBatchReader.from_batches(stream.schema, batches))
         except (pyarrow.ArrowException, OSError) as error:

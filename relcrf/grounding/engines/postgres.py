@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.dataset import quoted
+from relcrf.data.readers.postgres import parse_url
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.grounding.dialects.postgres import SESSION_FUNCTIONS, PostgresDialect
 from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch, engine_error
@@ -62,6 +63,9 @@ class PostgresEngine(AbstractEngine):
         self._cursor = cursor
         self._dialect = PostgresDialect()
         self._tables: dict[str, RenamedTable] = {}
+        if parse_url(connection_string) is None:
+            hint = "write postgresql://user@host/database; encode special characters of a password, such as %40 for @"
+            raise DataError(Diagnostic("E371", "the URL of the server cannot be parsed", hint=hint))
         with self._convert_errors():
             self._connection = psycopg.connect(connection_string, autocommit=True, client_encoding="utf8")
             encoding = self._connection.info.parameter_status("server_encoding")

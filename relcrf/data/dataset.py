@@ -58,7 +58,7 @@ class RawTable(NamedColumns):
             and false if False.
         numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
         files: Locations of the files, if the table has several; see `row_location`.
-        format: The format of the file, see `SourceTable`.
+        format, inner_name: See `SourceTable`.
     """
 
     name: str
@@ -70,6 +70,7 @@ class RawTable(NamedColumns):
     numbered_scan: str | None = None
     files: tuple[str, ...] = ()
     format: str = ""
+    inner_name: str | None = None
 
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
@@ -397,6 +398,7 @@ class Dataset:
             source_table.numbered_scan,
             source_table.files,
             source_table.format,
+            source_table.inner_name,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:

@@ -12,6 +12,21 @@ from relcrf.proposal.names import NamePool
 from relcrf.proposal.profile import TableProfile
 
 
+@dataclass(frozen=True)
+class TableFile:
+    """The file of a table in its folder, and the name of the table in this file; None if it is the only one."""
+
+    name: str
+    table: str | None
+
+    @classmethod
+    def of(cls, table: TableProfile) -> TableFile:
+        """Return the file of a table."""
+        location, inner = table.raw.location, table.raw.inner_name
+        path = location if inner is None else location.removesuffix(f"'{inner}'").rpartition(", ")[0]
+        return cls(Path(path).name, inner)
+
+
 @dataclass
 class ManifestBuilder:
     """A builder of a manifest.
@@ -21,7 +36,7 @@ class ManifestBuilder:
     """
 
     folder: Path | None
-    files: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    files: dict[str, tuple[TableFile, dict[str, str]]] = field(default_factory=dict)
     queries: dict[str, tuple[str, str]] = field(default_factory=dict)
     open_tables: set[str] = field(default_factory=set)
     is_needed: bool = False
@@ -35,12 +50,12 @@ class ManifestBuilder:
         """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
-        self.files[table.name if is_same else name] = (Path(table.raw.location).name, renamed)
+        self.files[table.name if is_same else name] = (TableFile.of(table), renamed)
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
         """Return a quoted name by which queries read a table; the table's name stays free for the result of a query."""
-        file = Path(table.raw.location).name
+        file = TableFile.of(table)
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
             source = next((n for n, (f, _) in self.files.items() if f == file and n != table.name), None)
@@ -61,7 +76,8 @@ class ManifestBuilder:
             f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
         ]
         for name, (file, columns) in self.files.items():
-            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file)}"]
+            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file.name)}"]
+            lines += [] if file.table is None else [f"table = {toml_value(file.table)}"]
             if columns:
                 lines.append(f"columns = {toml_value(columns)}")
             lines += ["open = true"] * (name in self.open_tables)

@@ -72,7 +72,7 @@ class RawTable(NamedColumns):
         policies: The policies for invalid rows that the manifest declares.
         reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
         files: Locations of the files, if the table has several; see `row_location`.
-        format: The format of the file, see `SourceTable`.
+        format, inner_name: See `SourceTable`.
     """
 
     name: str
@@ -86,6 +86,7 @@ class RawTable(NamedColumns):
     reading: str = ""
     files: tuple[str, ...] = ()
     format: str = ""
+    inner_name: str | None = None
 
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
@@ -425,6 +426,7 @@ class Dataset:
             source_table.numbered_scan,
             files=source_table.files,
             format=source_table.format,
+            inner_name=source_table.inner_name,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:

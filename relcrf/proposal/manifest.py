@@ -13,6 +13,21 @@ from relcrf.proposal.names import NamePool
 from relcrf.proposal.profile import TableProfile
 
 
+@dataclass(frozen=True)
+class TableFile:
+    """The file of a table in its folder, and the name of the table in this file; None if it is the only one."""
+
+    name: str
+    table: str | None
+
+    @classmethod
+    def of(cls, table: TableProfile) -> TableFile:
+        """Return the file of a table."""
+        location, inner = table.raw.location, table.raw.inner_name
+        path = location if inner is None else location.removesuffix(f"'{inner}'").rpartition(", ")[0]
+        return cls(Path(path).name, inner)
+
+
 @dataclass
 class ManifestBuilder:
     """A builder of a manifest.
@@ -21,16 +36,16 @@ class ManifestBuilder:
         folder: Folder of the table files; None if a manifest cannot be written because the tables are not files.
         policies: For tables and for `table.column` of references, the policies by name, as (value, comment).
         repeated_keys: The key columns of tables of which some rows repeat a key.
-        missing_texts: For names of files, the texts of cells without a value.
+        missing_texts: The texts of cells without a value.
     """
 
     folder: Path | None
-    files: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    files: dict[str, tuple[TableFile, dict[str, str]]] = field(default_factory=dict)
     queries: dict[str, tuple[str, str]] = field(default_factory=dict)
     open_tables: set[str] = field(default_factory=set)
     policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     repeated_keys: dict[str, str] = field(default_factory=dict)
-    missing_texts: dict[str, list[str]] = field(default_factory=dict)
+    missing_texts: dict[TableFile, list[str]] = field(default_factory=dict)
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -48,12 +63,9 @@ class ManifestBuilder:
         """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
-        entry = table.name if is_same else name
-        self.files[entry] = (Path(table.raw.location).name, renamed)
-        self._entry_policies[entry] = self.policies.get(table.name, {})
-        self.is_needed |= (
-            bool(renamed or self._entry_policies[entry]) or not is_same or self.files[entry][0] in self.missing_texts
-        )
+        entry, file, policies = table.name if is_same else name, TableFile.of(table), self.policies.get(table.name, {})
+        self.files[entry], self._entry_policies[entry] = (file, renamed), policies
+        self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts
 
     def query_source(self, table: TableProfile) -> str:
         """Return the FROM item by which queries read a table; the table's name stays free for the result of a query.
@@ -68,7 +80,7 @@ class ManifestBuilder:
 
     def _source_name(self, table: TableProfile) -> str:
         """Return a quoted name by which queries read all rows of a table."""
-        file = Path(table.raw.location).name
+        file = TableFile.of(table)
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
             source = next((n for n, (f, _) in self.files.items() if f == file and n != table.name), None)
@@ -108,13 +120,13 @@ class ManifestBuilder:
         lines = [
             f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
         ]
-        missing = self.missing_texts
         for name, (file, columns) in self.files.items():
-            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file)}"]
+            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file.name)}"]
+            lines += [] if file.table is None else [f"table = {toml_value(file.table)}"]
             if columns:
                 lines.append(f"columns = {toml_value(columns)}")
-            if file in missing:
-                lines.append(f"missing = {toml_value(missing[file])}")
+            if file in self.missing_texts:
+                lines.append(f"missing = {toml_value(self.missing_texts[file])}")
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():

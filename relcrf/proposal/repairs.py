@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
@@ -22,7 +21,7 @@ from relcrf.proposal.entity_candidates import (
     may_be_key,
     name_affinity,
 )
-from relcrf.proposal.manifest import ManifestBuilder
+from relcrf.proposal.manifest import ManifestBuilder, TableFile
 from relcrf.proposal.near_misses import (
     NearMiss,
     describe_duplicates,
@@ -71,7 +70,7 @@ class _TableRepairer:
         if not found:
             return table
         texts = sorted(found)
-        self.manifest.missing_texts[Path(table.raw.location).name] = texts
+        self.manifest.missing_texts[TableFile.of(table)] = texts
         shown, columns = listing(map(repr, texts)), listing(dict.fromkeys(found.values()))
         self.notes.append(
             NearMiss(

@@ -2,8 +2,11 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
+from workbook import write_workbook
 
 import relcrf
 from relcrf.data.manifest import read_manifest
@@ -148,6 +151,24 @@ def test_damaged_mapping_is_rejected(project, relcrf_):
     path.write_text("tables = 1")
     code, _, err = relcrf_("predict", project / "run", "--data", project / "old")
     assert code == 3 and "E336" in err
+
+
+def test_new_describes_sheets_and_databases(tmp_path, relcrf_, relcrf_json):
+    columns = ["Shop ID", "Net Sales", "Kind"]
+    rows = [[f"S{k}", k % 7 + 0.5, "red" if k % 3 else "blue"] for k in range(60)]
+    book, base = tmp_path / "book", tmp_path / "base"
+    book.mkdir()
+    base.mkdir()
+    write_workbook(book / "all.xlsx", Shops=[columns, *rows], Notes=[["text"], ["x"]])
+    with closing(sqlite3.connect(base / "all.db")) as database, database:
+        database.execute('CREATE TABLE Shops("Shop ID" TEXT, "Net Sales" REAL, "Kind" TEXT)')
+        database.executemany("INSERT INTO Shops VALUES (?, ?, ?)", rows)
+    for data in (book, base):
+        model = tmp_path / f"{data.name}.rcrf"
+        code, found = relcrf_json("new", data, "--out", model, "--predict", "Shops.Kind")
+        assert code == 0 and 'table = "Shops"' in model.with_suffix(".toml").read_text(), found
+        code, _, err = relcrf_("check", model, "--data", data, "--manifest", model.with_suffix(".toml"))
+        assert code == 0, err
 
 
 def test_new_writes_the_manifest_beside_the_model(tmp_path, relcrf_, relcrf_json):

@@ -332,6 +332,45 @@ def test_bad_cell_names_the_line_that_accepts_it(tmp_path, name):
     assert values(relcrf.Dataset(tmp_path)) == rows
 
 
+def test_stated_format_leaves_the_bad_cell(tmp_path):
+    text = table(";", ",", ".", "%d.%m.%Y", rows=[*ROWS, (6, "Bern", 5.5, 5, date(2024, 5, 5), "red")])
+    text = text.replace("12,00;;;", "n/a;;soon;")
+    stated = '[tables.shop.csv]\ndecimal = ","\nthousands = "."\ndates = "%d.%m.%Y"'
+    write(tmp_path, "shop.csv", text, stated)
+    with pytest.raises(DataError) as caught:
+        values(relcrf.Dataset(tmp_path))
+    sales, opened = caught.value.diagnostics
+    assert sales.message == "'n/a' is not a finite number such as 12.5" and 'write missing = ["n/a"]' in sales.hint
+    assert (
+        opened.message == "'soon' is not a date such as 2024-01-31" and opened.location.row == sales.location.row == 4
+    )
+
+
+def test_stated_decimal_comma_applies_without_a_comma(tmp_path):
+    (tmp_path / "shop.csv").write_text("id;sales\n1;1.234\n2;12.345\n")
+    (tmp_path / "dataset.toml").write_text('[tables.shop]\nfile = "shop.csv"\ncsv = { decimal = "," }\n')
+    data = relcrf.Dataset(tmp_path)
+    assert data.connection.execute(f"SELECT sales FROM {data.tables['shop'].scan}").fetchall() == [
+        ("1234",),
+        ("12345",),
+    ]
+    (tmp_path / "shop.csv").write_text("id;sales\n1;1234,5\n2;1234.5\n3;2,5\n")
+    data = relcrf.Dataset(tmp_path)
+    assert data.connection.execute(f"SELECT sales FROM {data.tables['shop'].scan}").fetchall()[0] == ("1234,5",)
+
+
+ORPHANS = MODEL + "relation Near(a: Shop, b: Shop)\n"
+
+
+def test_orphans_name_file_and_row(tmp_path):
+    write(tmp_path, "shop.csv", table())
+    (tmp_path / "near.csv").write_text("a;b\n1;2\n1;77\n")
+    with pytest.raises(DataError) as caught:
+        bind(relcrf.parse(ORPHANS).spec, relcrf.Dataset(tmp_path))
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E219" and str(problem.location) == f"{tmp_path / 'near.csv'}, row 2, column 'b'"
+
+
 def test_hint_only_for_text_files(tmp_path):
     columns = dict(zip(HEADER, map(list, zip(*ROWS, strict=True)), strict=True))
     with pytest.raises(DataError) as caught:

@@ -23,7 +23,7 @@ class SourceTable:
         format: The format of the file, such as `CSV, delimiter ';'`, as `relcrf check` prints it.
         note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
         files: Locations of the files of a table that has several.
-        inner_name: The name of the table within the file, if it differs from `name`.
+        inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
     """
 
     name: str

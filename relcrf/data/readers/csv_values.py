@@ -108,29 +108,30 @@ class _ColumnTester:
 
         In `1,234`, the comma may also separate thousands, and in `1.234`, the point may be a decimal point. If the
         decimal separator is not stated, columns are converted only if a number of the file, such as `2,5`, needs a
-        decimal comma.
+        decimal comma. If it is stated, most cells of a column must be such numbers, and none may be `1234.5`.
         """
-        if not any(found for (found,) in self.test(columns, ["bool_or(contains({cell}, ','))"]).values()):
+        if not is_stated and not any(
+            found for (found,) in self.test(columns, ["bool_or(contains({cell}, ','))"]).values()
+        ):
             return []
         groups = "|".join(map(_grouped, ("[.]", "[']", _BLANK)))
         number, thousands = _matches(f"[+-]?([0-9]+|{groups})(,[0-9]+)?"), _matches(f"[+-]?{_grouped(',')}")
         tests = (
-            f"bool_and({number}) FILTER ({{cell}} <> '')",
+            _holds(number, is_stated=is_stated),
+            f"coalesce(bool_or(NOT {number} AND {_matches('[+-]?[0-9]*[.][0-9]+')}), false)",
             r"bool_or(regexp_matches({cell}, '[.,''\x{00A0}\x{202F}]'))",  # a plain blank alone may be part of a code
             f"bool_or(contains({{cell}}, ',') AND NOT {thousands})",
         )
         numeric = {
-            c: certain for c, (is_number, has, certain) in self.test(columns, tests).items() if is_number and has
+            c: certain
+            for c, (is_number, has_point, has, certain) in self.test(columns, tests).items()
+            if is_number and has and not has_point
         }
         if not is_stated and not any(numeric.values()):
             return []
         removed = literal(f"[.']|{_BLANK}")
-        return [
-            ColumnFormat(
-                c, f"replace(regexp_replace({quoted(c)}, {removed}, '', 'g'), ',', '.')", "decimal commas", "decimal"
-            )
-            for c in numeric
-        ]
+        converted = f"replace(regexp_replace({{cell}}, {removed}, '', 'g'), ',', '.')"
+        return [ColumnFormat(c, _convert(c, number, converted), "decimal commas", "decimal") for c in numeric]
 
     def thousands(self, columns: Sequence[str], stated: str | None) -> list[ColumnFormat]:
         """Return the conversion of columns whose cells are all numbers such as `1,234.50` or `1234.5`, or empty.
@@ -140,21 +141,20 @@ class _ColumnTester:
         found: list[ColumnFormat] = []
         for name in (stated,) if stated else (",", "'", " "):
             separator = _BLANK if name == " " else f"[{name}]"
-            number = f"bool_and({_matches(f'[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?')}) FILTER ({{cell}} <> '')"
+            number = _matches(f"[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?")
+            holds = _holds(number, is_stated=stated is not None)
             some = f"bool_or({_matches(f'[+-]?{_grouped(separator)}([.][0-9]+)?')})"
             # An apostrophe within a number has no other meaning; `1,234` and `12 345` may have one.
             shapes = {",": f"({_grouped(',')}[.][0-9]+|{_grouped(',', '{2,}')})", " ": f"{_grouped(_BLANK)}[.][0-9]+"}
             certain = f"bool_or({_matches('[+-]?' + shapes[name])})" if name in shapes else some
-            sampled = self.test(columns, [number, some], sample=True)
+            sampled = self.test(columns, [holds, some], sample=True)
             candidates = [column for column, results in sampled.items() if all(results)]
-            numeric = {c: results[1] for c, results in self.test(candidates, [number, certain]).items() if results[0]}
+            numeric = {c: results[1] for c, results in self.test(candidates, [holds, certain]).items() if results[0]}
             if not stated and (name == " " or not any(numeric.values())):
                 numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
             description = f"{'blanks' if name == ' ' else repr(name)} between thousands"
-            removed = f"{literal(separator)}, '', 'g'"
-            found += [
-                ColumnFormat(c, f"regexp_replace({quoted(c)}, {removed})", description, "thousands") for c in numeric
-            ]
+            converted = f"regexp_replace({{cell}}, {literal(separator)}, '', 'g')"
+            found += [ColumnFormat(c, _convert(c, number, converted), description, "thousands") for c in numeric]
             columns = [column for column in columns if column not in numeric]
         return found
 
@@ -186,12 +186,23 @@ class _ColumnTester:
 
     def stated_dates(self, columns: Sequence[str], format: str) -> list[ColumnFormat]:
         """Return the conversion of columns most of whose cells are dates of a stated format; the others stay unchanged."""
-        test = (
-            f"2 * count(*) FILTER (try_strptime({{cell}}, {literal(format)}) IS NOT NULL) > count(nullif({{cell}}, ''))"
-        )
+        test = _holds(f"try_strptime({{cell}}, {literal(format)}) IS NOT NULL", is_stated=True)
         shown = "time" if re.search("%[HIMSfT]", format) else "date"
         results = self.test(columns, [test]).items()
         return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
+
+
+def _holds(condition: str, *, is_stated: bool) -> str:
+    """Return SQL that tests whether a condition holds for all cells with a text, or for most if the format is stated."""
+    if is_stated:
+        return f"2 * count(*) FILTER ({condition}) > count(nullif({{cell}}, ''))"
+    return f"bool_and({condition}) FILTER ({{cell}} <> '')"
+
+
+def _convert(column: str, condition: str, converted: str) -> str:
+    """Return SQL that converts the cells of a column that satisfy a condition, and leaves the others unchanged."""
+    cell = f"trim({quoted(column)})"
+    return f"CASE WHEN {condition} THEN {converted} ELSE {quoted(column)} END".replace("{cell}", cell)
 
 
 def _matches(pattern: str) -> str:

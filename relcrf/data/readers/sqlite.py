@@ -47,7 +47,9 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[So
                 hint = suggestion(table, names) or f"its tables are {listing(names)}"
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
             selected = names if table is None else [table]
-            return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in selected]
+            return [
+                SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store), inner_name=t) for t in selected
+            ]
     except (sqlite3.Error, UnicodeDecodeError) as error:  # an error message of SQLite may not be valid UTF-8
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
 

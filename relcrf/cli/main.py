@@ -26,6 +26,7 @@ from relcrf.cli import (
     language,
     learn,
     new,
+    profile,
     report,
     reproduce,
     warmup,
@@ -52,7 +53,7 @@ app = typer.Typer(
 
 COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (new.new, example.example, demo.demo),
-    "Data and model": (inspect.check, inspect.plan, ground.ground),
+    "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
     "Train and predict": (learn.train, learn.predict, infer.infer, reproduce.reproduce),
     "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
     "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),

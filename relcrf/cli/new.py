@@ -15,6 +15,7 @@ from relcrf.cli.output import print_json, print_line, print_note, print_table, s
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.proposal import Proposal, propose
 from relcrf.proposal.trial import BACKEND, ModelTrial
+from relcrf.report.schema_diagram import schema_lines
 
 
 def new(
@@ -61,6 +62,8 @@ def _print_proposal(proposal: Proposal, seconds: float) -> None:
     draft, analysis = proposal.draft, proposal.draft.analysis
     rows = [(f.table, f.role, f.rows, f.reason) for f in analysis.schema.findings]
     print_table("interpretation of the tables", ("table", "interpreted as", "rows", "reason"), rows)
+    for line in schema_lines(analysis.schema):
+        print_line(f"  {line}")
     if analysis.schema.excluded_columns:
         print_table("columns that the model does not use", ("column", "reason"), analysis.schema.excluded_columns)
     counts = {p.name: p for p in draft.plans}

@@ -16,7 +16,7 @@ from relcrf.proposal.event_tables import add_events, find_event_tables
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
 from relcrf.proposal.near_misses import NearMiss, find_near_misses
-from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.profile import TableProfile, profile_tables
 from relcrf.proposal.repairs import repair_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
@@ -37,6 +37,7 @@ class TableAnalysis:
     Args:
         alternatives: Names of other possible targets.
         near_misses: Columns that are keys or references except for a few invalid rows.
+        tables: The profiles of the tables.
         notes: Messages about tables that cannot be read and about assumed formats.
     """
 
@@ -44,6 +45,7 @@ class TableAnalysis:
     target: PredictionTarget
     alternatives: tuple[str, ...]
     near_misses: tuple[NearMiss, ...] = ()
+    tables: tuple[TableProfile, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -102,7 +104,7 @@ def analyse_tables(
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)
     add_events(schema, target, events, manifest)
-    return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(dataset.notes))
+    return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(tables), tuple(dataset.notes))
 
 
 def draft_model(

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # no types of its own
@@ -87,7 +88,6 @@ def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None)
 
 def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
     """Render the report of a run folder. For arguments and errors see `write_report`."""
-    jinja2 = import_extra("jinja2", EXTRA, PURPOSE)
     learned, timings, provenance = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     protocol = TrainingProtocol() if provenance is None else provenance.protocol
     name = Path(os.path.abspath(run)).name
@@ -105,37 +105,32 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
     errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
     learnable = learned.layout.learnable_mask()
     warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "number": _format_number,
-        "measure": _format_measure,
-        "percent": _format_percentage,
-        "sentence": _format_sentence,
-    }
-    html = environment.from_string(_read_resource("page.html")).render(
-        css=f"{_read_resource('page.css')}\n{_model_style()}",
-        name=name,
-        learned=learned,
-        n_learned=int(learnable.sum()),
-        n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
-        warnings=warning_texts,
-        holdout=holdout,
-        sections=attribute_sections,
-        steps=advice.next_steps(learned, name, moment_summary, holdout, attribute_sections),
-        phases=timings.phases,
-        model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
-        templates=templates,
-        command=reproduction.train_command(learned, name, () if holdout is None else holdout.options, protocol),
-        provenance=provenance,
-        versions=reproduction.package_versions(),
-        stages=stages,
-        histograms=histograms,
-        moments=moment_summary,
-        choice=BackendChoice.from_model(learned, timings.trial_seconds),
-        graph=graph,
-        weight_tables=weights.weight_tables(learned, errors),
+    html = (
+        page_environment(PURPOSE)
+        .from_string(read_resource("page.html"))
+        .render(
+            css=f"{read_resource('page.css')}\n{_model_style()}",
+            name=name,
+            learned=learned,
+            n_learned=int(learnable.sum()),
+            n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
+            warnings=warning_texts,
+            holdout=holdout,
+            sections=attribute_sections,
+            steps=advice.next_steps(learned, name, moment_summary, holdout, attribute_sections),
+            phases=timings.phases,
+            model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
+            templates=templates,
+            command=reproduction.train_command(learned, name, () if holdout is None else holdout.options, protocol),
+            provenance=provenance,
+            versions=reproduction.package_versions(),
+            stages=stages,
+            histograms=histograms,
+            moments=moment_summary,
+            choice=BackendChoice.from_model(learned, timings.trial_seconds),
+            graph=graph,
+            weight_tables=weights.weight_tables(learned, errors),
+        )
     )
     html = escape_unprintable(html, allowed="\n\t")
     plot_groups = [
@@ -148,6 +143,21 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
     return ReportPage(html, tuple(plot.title for plots in plot_groups for plot in plots), tuple(warning_texts))
 
 
+def page_environment(purpose: str) -> Any:
+    """Return the Jinja environment of pages, which escapes all texts, with the filters of the templates."""
+    jinja2 = import_extra("jinja2", EXTRA, purpose)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "number": _format_number,
+        "measure": _format_measure,
+        "percent": _format_percentage,
+        "sentence": _format_sentence,
+    }
+    return environment
+
+
 def _model_style() -> str:
     """Return the style rules that colour the model text."""
     light, dark = (
@@ -157,7 +167,8 @@ def _model_style() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
 
 
-def _read_resource(name: str) -> str:
+def read_resource(name: str) -> str:
+    """Return the text of a file of this package."""
     return files("relcrf.report").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,0 +1,75 @@
+"""The profile command: a page on tables without a model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relcrf.cli.options import JsonOption, MemoryOption
+from relcrf.cli.output import format_size, print_json, print_line, print_note, print_table, show_progress
+from relcrf.data.dataset import Dataset
+from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.errors import UsageError
+from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.proposal import propose
+from relcrf.proposal.table_statistics import describe_table, find_leaks
+from relcrf.report.page import require_writable
+from relcrf.report.profile_page import write_profile
+from relcrf.report.schema_diagram import schema_lines
+
+
+def profile(
+    data: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="Folder of tables, dataset.toml, database file or postgresql:// URL."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="HTML file to write.")] = Path(
+        "profile.html"
+    ),
+    predict: Annotated[
+        str | None,
+        typer.Option("--predict", "-p", metavar="NAME", help="Target: Table.column, or the table of a relation."),
+    ] = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an HTML page on tables: columns, missing values, keys, links, the target and suspected leaks.
+
+    Example: relcrf profile webkb/ --out webkb.html
+    """
+    require_writable(out)
+    started = time.perf_counter()
+    with show_progress(quiet=as_json) as display:
+        try:
+            draft = propose(data, Path("model.rcrf"), predict, memory, force=True, progress=display.start_phase).draft
+            profiles, reason = draft.analysis.tables, ""
+        except UsageError as error:
+            if predict is not None or error.diagnostics[0].code != "E369":
+                raise
+            draft, profiles, reason = (
+                None,
+                tuple(profile_tables(Dataset(data, memory=memory))),
+                error.diagnostics[0].message,
+            )
+        display.start_phase("statistics")
+        tables = [describe_table(table) for table in profiles]
+        write_profile(out, data, tables, draft)
+    leaks = [] if draft is None else find_leaks(draft)
+    if as_json:
+        target = None if draft is None else draft.analysis.target.name
+        print_json({"page": out, "predict": target, "tables": [asdict(table) for table in tables], "leaks": leaks})
+        return
+    rows = [(table.name, table.rows, table.n_columns, table.format) for table in tables]
+    print_table("tables", ("table", "rows", "columns", "format"), rows)
+    for line in schema_lines(draft.analysis.schema) if draft is not None else ():
+        print_line(f"  {line}")
+    for column, leak in leaks:
+        print_note(f"{column} may contain the label: {leak}")
+    if reason:
+        print_note(reason)
+    size = format_size(out.stat().st_size)
+    print_line(f"wrote {out} ({size}) in {time.perf_counter() - started:.1f} s")

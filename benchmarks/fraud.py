@@ -128,7 +128,7 @@ def main() -> None:
             rows.append(row)
             print(f"{row.seed:>4} {row.name:<18} {row.auc:8.3f} [{row.low:.3f}, {row.high:.3f}]  {row.gain:+6.3f} "
                   f"[{row.gain_low:+.3f}, {row.gain_high:+.3f}]", flush=True)  # fmt: skip
-    print(json.dumps([asdict(row) for row in rows]))
+    print(json.dumps({"rows": [asdict(row) for row in rows]}))
 
 
 if __name__ == "__main__":

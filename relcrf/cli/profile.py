@@ -15,11 +15,14 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
 from relcrf.proposal.profile import profile_tables
-from relcrf.proposal.proposal import propose
+from relcrf.proposal.proposal import analyse_source, propose
 from relcrf.proposal.table_statistics import describe_table, find_leaks
 from relcrf.report.page import require_writable
 from relcrf.report.profile_page import write_profile
 from relcrf.report.schema_diagram import schema_lines
+
+MAX_VARIABLES = 200_000
+"""Maximum number of variables of the target for which links and leaks are measured, which requires grounding."""
 
 
 def profile(
@@ -45,27 +48,34 @@ def profile(
     started = time.perf_counter()
     with show_progress(quiet=as_json) as display:
         try:
-            draft = propose(data, Path("model.rcrf"), predict, memory, force=True, progress=display.start_phase).draft
-            profiles, reason = draft.analysis.tables, ""
+            analysis, _ = analyse_source(data, predict, memory, display.start_phase)
+            profiles, reason = analysis.tables, ""
         except UsageError as error:
             if predict is not None or error.diagnostics[0].code != "E369":
                 raise
-            draft, profiles, reason = (
+            analysis, profiles, reason = (
                 None,
                 tuple(profile_tables(Dataset(data, memory=memory))),
                 error.diagnostics[0].message,
             )
+        draft = None
+        if analysis is not None and analysis.target.size <= MAX_VARIABLES:
+            draft = propose(data, Path("model.rcrf"), predict, memory, force=True, progress=display.start_phase).draft
+        elif analysis is not None:
+            reason = (
+                f"links and leaks were not measured: {analysis.target.name} has more than {MAX_VARIABLES:,} variables"
+            )
         display.start_phase("statistics")
         tables = [describe_table(table) for table in profiles]
-        write_profile(out, data, tables, draft)
+        write_profile(out, data, tables, analysis, draft)
     leaks = [] if draft is None else find_leaks(draft)
     if as_json:
-        target = None if draft is None else draft.analysis.target.name
+        target = None if analysis is None else analysis.target.name
         print_json({"page": out, "predict": target, "tables": [asdict(table) for table in tables], "leaks": leaks})
         return
     rows = [(table.name, table.rows, table.n_columns, table.format) for table in tables]
     print_table("tables", ("table", "rows", "columns", "format"), rows)
-    for line in schema_lines(draft.analysis.schema) if draft is not None else ():
+    for line in schema_lines(analysis.schema) if analysis is not None else ():
         print_line(f"  {line}")
     for column, leak in leaks:
         print_note(f"{column} may contain the label: {leak}")

@@ -49,7 +49,10 @@ def text_sql(table: RawTable, column: str) -> str:
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
-        return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
+        text = cell if column_type == "VARCHAR" else f"CAST({cell} AS VARCHAR)"
+        # Trimming is slow; hardly any cell begins or ends with a blank or a control character.
+        is_padded = f"{text}[1] <= ' ' OR {text}[-1] <= ' '"
+        return f"(CASE WHEN {is_padded} THEN nullif(trim({text}, E' \\t\\r\\n'), '') ELSE {text} END)"
     if column_type in REAL_TYPES:
         # A data frame stores an integer column with missing values as floats: 5 as 5.0, and a missing value as NaN.
         is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
@@ -72,7 +75,8 @@ def _instant_sql(text: str) -> str:
 def date_sql(text: str) -> str:
     """Return SQL that converts a text to DATE; NULL if it is not a date or has a time of day other than midnight."""
     day = f"TRY_CAST({text} AS DATE)"
-    return f"(CASE WHEN {_instant_sql(text)} = {day} THEN {day} END)"
+    is_plain = f"length({text}) = {len('2024-01-31')} AND NOT contains({text}, ' ') AND NOT contains({text}, 'T')"
+    return f"(CASE WHEN {is_plain} THEN {day} WHEN {_instant_sql(text)} = {day} THEN {day} END)"
 
 
 def time_sql(text: str) -> str:

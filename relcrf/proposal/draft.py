@@ -128,8 +128,10 @@ def draft_model(
 
     progress("plan")
     plans = api.parse(render(), name).plan(dataset)
+    # A template with at most one binding per variable is not larger than the variables themselves.
+    max_bindings = max([MAX_BINDINGS, *(plan.bindings for plan in plans if plan.name.startswith("prior"))])
     too_large = {
-        plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else MAX_BINDINGS)
+        plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else max_bindings)
     }
     empty = {plan.name for plan in plans if not plan.bindings}
     templates = [replace(p, is_active=p.name not in too_large) for p in templates if p.name not in empty]

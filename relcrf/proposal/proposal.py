@@ -14,7 +14,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import atomic_path
 from relcrf.grounding.derive import Progress
 from relcrf.printable import mask_passwords
-from relcrf.proposal.draft import ModelDraft, analyse_tables, draft_model
+from relcrf.proposal.draft import ModelDraft, TableAnalysis, analyse_tables, draft_model
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.target import PredictionTarget
 from relcrf.proposal.trial import ModelTrial, try_model
@@ -77,8 +77,7 @@ def propose(
             raise UsageError(Diagnostic("E374", f"the file '{path}' already exists", hint=hint))
     if model.suffix != ".rcrf":
         raise UsageError(Diagnostic("E374", f"'{model}' is not a model file name", hint="use the suffix .rcrf"))
-    manifest_builder = ManifestBuilder(folder)
-    analysis = analyse_tables(Dataset(source, memory=memory), predicted, manifest_builder, progress)
+    analysis, manifest_builder = analyse_source(source, predicted, memory, progress)
     manifest = (
         (manifest_path, manifest_builder.to_toml(model.name))
         if manifest_builder.is_needed and manifest_path is not None
@@ -93,6 +92,14 @@ def propose(
         draft = draft_model(model.name, analysis, dataset, commands, progress)
     trial = try_model(draft, progress) if with_trial else None
     return Proposal(draft, model, manifest, mask_passwords(source), commands, trial)
+
+
+def analyse_source(
+    source: str, predicted: str | None, memory: str, progress: Progress = lambda name: None
+) -> tuple[TableAnalysis, ManifestBuilder]:
+    """Return the analysis of tables, and the manifest that describes or repairs them; for the errors see `propose`."""
+    manifest = ManifestBuilder(_manifest_folder(source))
+    return analyse_tables(Dataset(source, memory=memory), predicted, manifest, progress), manifest
 
 
 def _manifest_folder(source: str) -> Path | None:

@@ -34,6 +34,14 @@ class PredictionTarget:
         assert self.entity is not None
         return f"{self.entity.name}.{self.attributes[0].name}"
 
+    @property
+    def size(self) -> int:
+        """The number of predicted variables."""
+        if self.relation is not None:
+            return prod(x.entity.size if x.entity else x.distinct for x in self.relation.arguments)
+        assert self.entity is not None
+        return self.entity.size * len(self.attributes)
+
 
 def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[PredictionTarget, list[str]]:
     """Return the prediction target, and the names of at most eight other possible targets.

@@ -9,7 +9,7 @@ from relcrf.data.extras import import_extra
 from relcrf.files import write_text
 from relcrf.graph.labelled_factors import Homophily, measure_homophily
 from relcrf.printable import escape_unprintable
-from relcrf.proposal.draft import ModelDraft
+from relcrf.proposal.draft import ModelDraft, TableAnalysis
 from relcrf.proposal.table_statistics import TableStatistics, find_leaks, remarks_on
 from relcrf.report.page import page_environment, read_resource
 from relcrf.report.plot import EXTRA
@@ -31,14 +31,21 @@ def measure_links(draft: ModelDraft) -> list[tuple[str, Homophily]]:
     return found
 
 
-def write_profile(out: Path, source: str, tables: Sequence[TableStatistics], draft: ModelDraft | None) -> None:
+def write_profile(
+    out: Path,
+    source: str,
+    tables: Sequence[TableStatistics],
+    analysis: TableAnalysis | None,
+    draft: ModelDraft | None,
+) -> None:
     """Write the page atomically; create the parent folder.
 
     Args:
-        draft: The model that `relcrf new` would propose; None if the tables have nothing that could be predicted.
+        analysis: The schema and the target; None if the tables have nothing that could be predicted.
+        draft: The model that `relcrf new` would propose; None if it is too large.
     """
     import_extra("jinja2", EXTRA, PURPOSE)
-    schema = None if draft is None else draft.analysis.schema
+    schema = None if analysis is None else analysis.schema
     html = (
         page_environment(PURPOSE)
         .from_string(read_resource("profile.html"))
@@ -47,11 +54,11 @@ def write_profile(out: Path, source: str, tables: Sequence[TableStatistics], dra
             name=source,
             tables=tables,
             remarks=remarks_on(tables),
-            notes=() if draft is None else draft.notes,
+            notes=draft.notes if draft else map(str, analysis.near_misses) if analysis else (),
             findings=() if schema is None else schema.findings,
             excluded=() if schema is None else schema.excluded_columns,
             diagram="" if schema is None else schema_svg(schema),
-            target=None if draft is None else draft.analysis.target,
+            analysis=analysis,
             draft=draft,
             links=[] if draft is None else measure_links(draft),
             leaks=[] if draft is None else find_leaks(draft),

@@ -408,3 +408,13 @@ def test_large_models_are_not_tried(tmp_path, monkeypatch):
         str(small_web(tmp_path / "web")), tmp_path / "m.rcrf", None, DEFAULT_MEMORY, with_trial=True
     )
     assert made.trial is not None and made.trial.reason == "it has more than 59 variables" and not made.trial.scores
+
+
+def test_prior_of_a_large_table_is_kept(tmp_path, out, monkeypatch):
+    """A template with one binding per variable is not too large, however many variables there are."""
+    monkeypatch.setattr(draft, "MAX_BINDINGS", 30)
+    rows = [{"id": k, "kind": "pqr"[k % 3], "label": "xy"[k % 2]} for k in range(60)]
+    pairs = [{"source": k % 60, "target": (7 * k + k // 60 + 1) % 60} for k in range(180)]
+    project = propose(write_tables(tmp_path / "d", page=rows, link=pairs), out, "page.label")
+    assert names(project) == ["prior", "kind"]
+    assert "# To try: dependence between the labels at both ends of a Link" in out.read_text()

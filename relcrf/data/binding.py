@@ -261,10 +261,10 @@ class _Binder(BagCoder):
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {keys}")
             self.key_types[entity.name] = key_type
             return
-        numbers = f"(row_number() OVER (ORDER BY {typed}) - 1)::INTEGER AS vid, {typed} AS key"
-        self._execute(
-            f"CREATE OR REPLACE TABLE {name} AS SELECT {', '.join([numbers, *columns])} FROM {table.scan} AS raw"
-        )
+        # Sorting before numbering is faster than a window that is sorted by the key.
+        rows = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw ORDER BY key"
+        numbers = "(row_number() OVER () - 1)::INTEGER AS vid"
+        self._execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {numbers}, * FROM ({rows})")
         self.key_types[entity.name] = key_type
         (size,) = self._execute(f"SELECT count(*) FROM {name}")[0]
         self.bound.sizes[entity.name] = int(str(size))

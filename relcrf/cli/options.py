@@ -131,18 +131,18 @@ class TableOptions(LimitOptions):
 def run_manifest(run: Path, data: str, manifest: Path | None) -> Path | None:
     """Return the manifest for tables of a run: the given one, or the stored one if the tables need it.
 
-    The stored one applies to a folder without `dataset.toml` that contains one of its files; a note reports this.
+    The stored one applies to a folder without `dataset.toml` that contains one of its files or, if it names tables of a
+    database, to any database; a note reports this.
 
     Args:
         data: Value of `--data`.
         manifest: Value of `--manifest`.
     """
     stored, folder = run_folder.contained_path(run, run_folder.TABLES), Path(data)
-    if manifest is not None or not stored.is_file() or not folder.is_dir() or os.path.lexists(folder / FILE_NAME):
+    if manifest is not None or not stored.is_file() or os.path.lexists(folder / FILE_NAME) or folder.suffix == ".toml":
         return manifest
-    if not any(
-        (folder / name).exists() or any(folder.glob(name)) for name in file_names(stored.read_text(encoding="utf-8"))
-    ):
+    files = file_names(stored.read_text(encoding="utf-8"))
+    if not (any((folder / n).exists() or any(folder.glob(n)) for n in files) if folder.is_dir() else not files):
         return None
     print_note(f"the tables of '{data}' are read as '{stored}' describes them")
     return stored

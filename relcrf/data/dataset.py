@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from relcrf.columns.storage import Storage
 from relcrf.data.manifest import (
     FILE_NAME,
     FileEntry,
+    GivenEntry,
+    Manifest,
     PostgresEntry,
     QueryEntry,
     RowPolicies,
@@ -111,8 +114,9 @@ class Dataset:
             database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
             Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
             graphs.
-        manifest: A manifest that is applied to the folder `source`, such as `tables.toml` of a run folder; its paths are
-            relative to this folder. None to use the manifest `dataset.toml` of the folder, if there is one.
+        manifest: A manifest that is applied to the source, such as `tables.toml` of a run folder; its paths are relative to
+            the folder `source`. For other sources, its entries name tables of the source. None to use the manifest
+            `dataset.toml` of a folder, if there is one.
         memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
 
     Raises:
@@ -144,21 +148,27 @@ class Dataset:
         self._server_tables: dict[str, list[str]] = {}
         """Tables of the server that were not read yet: the names on the server, by folded name."""
         self.location = str(source)
-        if manifest is not None:
-            self._apply_manifest(Path(manifest), source)
-        elif isinstance(source, Mapping):
-            self.location = "the given tables"
-            for name, table in source.items():
-                self._add_value(name, table)
-        elif isinstance(source, str) and source.startswith(SCHEMES):
-            self.location = mask_url(source)
-            self._url = source
-            for name in list_tables(source):
-                self._server_tables.setdefault(fold_name(name), []).append(name)
-            self._require_tables(f"the database '{self.location}'", "use a database whose schema 'public' has tables")
+        self._given: dict[str, RawTable] = {}
+        """The tables to which a manifest is applied, by folded name, if the source is not a folder."""
+        if manifest is None:
+            self._open(source)
         else:
-            self._add_path(Path(source))
+            self._apply_manifest(Path(manifest), source)
         self.store.restrict_access()
+
+    @classmethod
+    def from_mapping(cls, tables: Mapping[str, Any], mapping: str | None, *, memory: str = DEFAULT_MEMORY) -> Dataset:
+        """Return a dataset of data frames, reshaped by a manifest.
+
+        Args:
+            mapping: The text of the manifest, such as `Dataset.mapping` of other data frames; None for no manifest.
+        """
+        if mapping is None:
+            return cls(tables, memory=memory)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "tables.toml")
+            path.write_text(mapping, encoding="utf-8")
+            return cls(tables, manifest=path, memory=memory)
 
     @classmethod
     def from_networkx(
@@ -224,17 +234,32 @@ class Dataset:
             raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
         raise unreadable_error(str(path), "the content does not match the suffix of the file name")
 
+    def _open(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
+        """Add the tables of a source without a manifest, or with its own."""
+        if isinstance(source, Mapping):
+            self.location = "the given tables"
+            for name, table in source.items():
+                self._add_value(name, table)
+        elif isinstance(source, str) and source.startswith(SCHEMES):
+            self.location = mask_url(source)
+            self._url = source
+            for name in list_tables(source):
+                self._server_tables.setdefault(fold_name(name), []).append(name)
+            self._require_tables(f"the database '{self.location}'", "use a database whose schema 'public' has tables")
+        else:
+            self._add_path(Path(source))
+
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
             manifest_path = path / FILE_NAME
             if os.path.lexists(manifest_path):
-                self._add_manifest(manifest_path)
+                self._add_manifest(manifest_path, path)
             else:
                 self._add_folder(path)
             return
         tables = self._read_file(path) if path.is_file() and path.suffix != ".toml" else None
         if path.is_file() and path.suffix == ".toml":
-            self._add_manifest(path)
+            self._add_manifest(path, path.parent)
         elif tables is None:
             hint = f"pass a folder of tables, a {FILE_NAME} or a database"
             problem = "is not a table file" if path.exists() else "does not exist"
@@ -280,23 +305,28 @@ class Dataset:
 
     # Manifests
 
-    def _apply_manifest(self, path: Path, source: object) -> None:
-        """Add the tables that a manifest selects from the folder `source`.
+    def _apply_manifest(self, path: Path, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
+        """Add the tables that a manifest selects from a source."""
+        if not isinstance(source, Mapping) and Path(source).is_dir():
+            self._add_manifest(path, Path(source))
+            return
+        content = read_manifest(path, for_given=True)
+        self._open(source)
+        self.read_tables(entry.source.table for entry in content.tables if isinstance(entry.source, GivenEntry))
+        if content.tables:
+            self._given, self.tables = self.tables, {}
+            self._server_tables.clear()
+        self._add_entries(content, None)
 
-        Raises:
-            DataError: The source is not a folder (E201).
-        """
-        folder = Path(source) if isinstance(source, str | os.PathLike) else None
-        if folder is None or not folder.is_dir():
-            message = f"a manifest is applied to a folder, and {'the dataset' if folder is None else repr(str(folder))} is not"
-            raise DataError(Diagnostic("E201", message, hint=f"pass a folder, or omit the manifest '{path}'"))
-        self._add_manifest(path, folder)
+    def _add_manifest(self, path: Path, folder: Path) -> None:
+        self._add_entries(read_manifest(path, folder), folder)
 
-    def _add_manifest(self, path: Path, folder: Path | None = None) -> None:
-        content = read_manifest(path, folder)
+    def _add_entries(self, content: Manifest, folder: Path | None) -> None:
+        """Add the tables of a manifest, or all table files of the folder if it lists none."""
         self.split, self.mapping = content.split, content.mapping
         if not content.tables:
-            self._add_folder(folder or path.parent)
+            if folder is not None:
+                self._add_folder(folder)
             return
         problems: list[Diagnostic] = []
         source_tables: dict[str, SourceTable] = {}
@@ -325,18 +355,27 @@ class Dataset:
     def _read_entry(self, entry: TableEntry) -> SourceTable:
         """Return the table of a manifest entry that is not a query."""
         match entry.source:
-            case PostgresEntry(url, schema, table, sql):
+            case PostgresEntry(url, schema, server_table, sql):
                 problem = url_problem(url)
                 if problem is not None:
                     hint = "write postgresql://user@host/database; put a password into ~/.pgpass"
                     raise DataError(Diagnostic("E232", problem, entry.source_location, hint))
                 if sql is not None:
                     return read_query(url, self.store, entry.name, sql)
-                matches, problems = read_tables(url, self.store, [table], schema=schema)
+                matches, problems = read_tables(url, self.store, [server_table], schema=schema)
                 if problems:
                     raise DataError(problems)
-            case SqliteEntry(path, table):
-                matches = read_database(path, self.store, table)
+            case GivenEntry(given_name):
+                found = self._given.get(fold_name(given_name))
+                if found is None:
+                    names = [given.name for given in self._given.values()]
+                    message = f"{self.location} has no table '{given_name}'"
+                    guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
+                    raise DataError(Diagnostic("E232", message, entry.source_location, guess))
+                location, scans = found.location, (found.scan, found.numbered_scan)
+                matches = [SourceTable(given_name, location, *scans, found.format, files=found.files)]
+            case SqliteEntry(path, database_table):
+                matches = read_database(path, self.store, database_table)
             case FileEntry(paths, pattern=pattern):
                 matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
                 if pattern is not None:

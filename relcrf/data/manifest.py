@@ -87,6 +87,13 @@ class SqliteEntry:
 
 
 @dataclass(frozen=True)
+class GivenEntry:
+    """A table of the data to which the manifest is applied, if the data are not a folder: a database, or data frames."""
+
+    table: str
+
+
+@dataclass(frozen=True)
 class PostgresEntry:
     """A table of a PostgreSQL server, or the result of a query that the server runs."""
 
@@ -137,7 +144,7 @@ class TableEntry:
     """
 
     name: str
-    source: FileEntry | SqliteEntry | PostgresEntry | QueryEntry
+    source: FileEntry | SqliteEntry | GivenEntry | PostgresEntry | QueryEntry
     columns: Mapping[str, str]
     is_open: bool
     source_location: Span
@@ -166,11 +173,12 @@ class Manifest:
     mapping: str | None = None
 
 
-def read_manifest(path: Path, folder: Path | None = None) -> Manifest:
+def read_manifest(path: Path, folder: Path | None = None, *, for_given: bool = False) -> Manifest:
     """Read a manifest and validate everything that does not require opening a table.
 
     Args:
         folder: The folder of the tables; None for the folder of the manifest.
+        for_given: Whether the manifest is applied to a database or to data frames, whose tables it names.
 
     Raises:
         DataError: The manifest is invalid; the error lists every problem with its line.
@@ -192,7 +200,7 @@ def read_manifest(path: Path, folder: Path | None = None) -> Manifest:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DataError(_syntax_error(source, str(error))) from None
-    return _ManifestReader(path, folder or path.parent, content, TomlLocations(source)).read()
+    return _ManifestReader(path, folder or path.parent, for_given, content, TomlLocations(source)).read()
 
 
 def _syntax_error(source: Source, message: str) -> Diagnostic:
@@ -214,6 +222,7 @@ class _ManifestReader:
 
     path: Path
     folder: Path
+    for_given: bool
     content: Mapping[str, Any]
     locations: TomlLocations
     problems: list[Diagnostic] = field(default_factory=list)
@@ -271,7 +280,7 @@ class _ManifestReader:
             self._add_problem(f"two columns are named '{duplicates[0]}'", hint, *path, "columns")
         if source is None or duplicates:
             return None
-        key = next(k for k in _SOURCES if k in entry)
+        key = next(k for k in (*_SOURCES, "table") if k in entry)
         source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
         is_csv = isinstance(source, FileEntry) and source.csv is not None
         missing = () if is_csv else tuple(entry.get("missing", ()))
@@ -293,9 +302,15 @@ class _ManifestReader:
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]
-    ) -> FileEntry | SqliteEntry | PostgresEntry | QueryEntry | None:
+    ) -> FileEntry | SqliteEntry | GivenEntry | PostgresEntry | QueryEntry | None:
         path = ("tables", name)
         sources = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
+        if self.for_given and not {"file", "sqlite"}.isdisjoint(sources):
+            message = "a manifest that names files is applied to a folder, and the data are not one"
+            self._add_problem(message, "name a table of the data: table = ...", *path, sources[0], code="E201")
+            return None
+        if not sources and self.for_given and "table" in entry:
+            return GivenEntry(entry["table"])
         if len(sources) != 1:
             problem = f"has several sources: {listing(sources)}" if sources else "has no source"
             self._add_problem(f"the table '{name}' {problem}", f"set one of {listing(_SOURCES)}", *path)

@@ -98,7 +98,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
             UsageError: if a parameter or setting is invalid.
         """
         with progress_monitor() as watch:
-            grounding = self._ground(_to_dataset(X if self.tables is None else self.tables), watch.report_grounding)
+            grounding = self._ground(X if self.tables is None else self.tables, watch.report_grounding)
         if self.tables is None:
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
@@ -152,7 +152,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
-        grounding = self.fit_.ground(_to_dataset(X))
+        grounding = self.fit_.ground(_to_dataset(X, self.fit_.learned.mapping))
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return prediction.score(self.attribute).accuracy
 
@@ -162,21 +162,21 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         Args:
             with_probabilities: whether the frames contain the probability of each value.
         """
-        prediction = self.fit_.predict(_to_dataset(X))
+        prediction = self.fit_.predict(_to_dataset(X, self.fit_.learned.mapping))
         make = _frame_converter(X)
         names = prediction.attributes if self.attribute is None else [self.attribute]
         frames = {name: make(prediction.table(name, with_probabilities=with_probabilities)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
-    def _ground(self, data: Dataset, progress: Progress) -> Grounding:
+    def _ground(self, tables: Any, progress: Progress) -> Grounding:
         """Ground the model on the tables; without a model, propose one first."""
         self._proposal: ModelDraft | None = None
         if self.model is None:
-            self._proposal = propose_model(data, self.attribute, progress)
+            self._proposal = propose_model(tables, self.attribute, progress)
             self.model_ = self._proposal.model
             return self._proposal.grounding
         self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
-        return self.model_.ground(data, progress=progress)
+        return self.model_.ground(_to_dataset(tables), progress=progress)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         block = find_variable_block(grounding, self.attribute)
@@ -203,8 +203,9 @@ def _frame_converter(data: Any) -> Callable[[Frame], Any]:
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 
 
-def _to_dataset(tables: Any) -> Dataset:
-    return tables if isinstance(tables, Dataset) else Dataset(tables)
+def _to_dataset(tables: Any, mapping: str | None = None) -> Dataset:
+    """Return the dataset of tables; data frames are reshaped as those of the training data, if they were reshaped."""
+    return tables if isinstance(tables, Dataset) else Dataset.from_mapping(tables, mapping)
 
 
 def _key_texts(X: Any, key: str) -> list[str]:

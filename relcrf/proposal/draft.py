@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from relcrf import api
 from relcrf.api import Model
@@ -151,7 +153,19 @@ def draft_model(
     return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, notes)
 
 
-def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
-    """Build a model of tables without reshaping the tables or writing files; see `analyse_tables` and `draft_model`."""
-    analysis = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
-    return draft_model("model.rcrf", analysis, dataset, progress=progress)
+def propose_model(
+    tables: Dataset | Mapping[str, Any], predicted: str | None = None, progress: Progress = lambda name: None
+) -> ModelDraft:
+    """Build a model of tables without writing files; see `analyse_tables` and `draft_model`.
+
+    Args:
+        tables: Data frames by name (see `Dataset`), which are reshaped as `relcrf new` reshapes tables; the dataset of the
+            grounding then has a `mapping` for further data frames. The tables of a `Dataset` are not reshaped.
+    """
+    if isinstance(tables, Dataset):
+        analysis = analyse_tables(tables, predicted, ManifestBuilder(None, is_possible=False), progress)
+        return draft_model("model.rcrf", analysis, tables, progress=progress)
+    manifest = ManifestBuilder(None)
+    analysis = analyse_tables(Dataset(tables), predicted, manifest, progress)
+    mapping = manifest.to_toml("model.rcrf") if manifest.is_needed else None
+    return draft_model("model.rcrf", analysis, Dataset.from_mapping(tables, mapping), progress=progress)

@@ -15,7 +15,10 @@ from relcrf.proposal.profile import TableProfile
 
 @dataclass(frozen=True)
 class TableFile:
-    """The file of a table in its folder, and the name of the table in this file; None if it is the only one."""
+    """The file of a table in its folder, and the name of the table in this file; None if it is the only one.
+
+    `name` is empty if the tables are not files of a folder.
+    """
 
     name: str
     table: str | None
@@ -33,13 +36,15 @@ class ManifestBuilder:
     """A builder of a manifest.
 
     Args:
-        folder: Folder of the table files; None if a manifest cannot be written because the tables are not files.
+        folder: Folder of the table files; None if the tables are not files of a folder.
+        is_possible: Whether a manifest can be applied to the tables; not if they already have one.
         policies: For tables and for `table.column` of references, the policies by name, as (value, comment).
         repeated_keys: The key columns of tables of which some rows repeat a key.
         missing_texts: The texts of cells without a value.
     """
 
     folder: Path | None
+    is_possible: bool = True
     files: dict[str, tuple[TableFile, dict[str, str]]] = field(default_factory=dict)
     queries: dict[str, tuple[str, str]] = field(default_factory=dict)
     open_tables: set[str] = field(default_factory=set)
@@ -57,13 +62,19 @@ class ManifestBuilder:
 
     def can_query(self, *tables: TableProfile) -> bool:
         """Return True if the manifest can contain queries over these tables."""
-        return self.folder is not None and all(Path(t.raw.location).parent == self.folder for t in tables)
+        if self.folder is None:
+            return self.is_possible
+        return all(Path(t.raw.location).parent == self.folder for t in tables)
+
+    def file_of(self, table: TableProfile) -> TableFile:
+        """Return the file of a table, or its name if the tables are not files of a folder."""
+        return TableFile("", table.name) if self.folder is None else TableFile.of(table)
 
     def add_file(self, table: TableProfile, name: str, columns: dict[str, str]) -> None:
         """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
-        entry, file, policies = table.name if is_same else name, TableFile.of(table), self.policies.get(table.name, {})
+        entry, file, policies = table.name if is_same else name, self.file_of(table), self.policies.get(table.name, {})
         self.files[entry], self._entry_policies[entry] = (file, renamed), policies
         self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts
 
@@ -80,7 +91,7 @@ class ManifestBuilder:
 
     def _source_name(self, table: TableProfile) -> str:
         """Return a quoted name by which queries read all rows of a table."""
-        file = TableFile.of(table)
+        file = self.file_of(table)
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
             source = next((n for n, (f, _) in self.files.items() if f == file and n != table.name), None)
@@ -121,7 +132,8 @@ class ManifestBuilder:
             f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
         ]
         for name, (file, columns) in self.files.items():
-            lines += ["", f"[tables.{toml_key(name)}]", f"file = {toml_value(file.name)}"]
+            lines += ["", f"[tables.{toml_key(name)}]"]
+            lines += [f"file = {toml_value(file.name)}"] if file.name else []
             lines += [] if file.table is None else [f"table = {toml_value(file.table)}"]
             if columns:
                 lines.append(f"columns = {toml_value(columns)}")

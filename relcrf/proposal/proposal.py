@@ -69,8 +69,7 @@ def propose(
         UsageError: A file exists already, or nothing can be predicted.
         DataError: The tables cannot be read, or their keys are not unique.
     """
-    folder = _manifest_folder(source)
-    manifest_path = None if folder is None else model.with_suffix(".toml")
+    manifest_path = model.with_suffix(".toml") if _new_manifest(source).is_possible else None
     for path in (model, manifest_path):
         if path is not None and path.exists() and not force:
             hint = "choose another file with --out, or overwrite it with --force"
@@ -98,16 +97,17 @@ def analyse_source(
     source: str, predicted: str | None, memory: str, progress: Progress = lambda name: None
 ) -> tuple[TableAnalysis, ManifestBuilder]:
     """Return the analysis of tables, and the manifest that describes or repairs them; for the errors see `propose`."""
-    manifest = ManifestBuilder(_manifest_folder(source))
+    manifest = _new_manifest(source)
     return analyse_tables(Dataset(source, memory=memory), predicted, manifest, progress), manifest
 
 
-def _manifest_folder(source: str) -> Path | None:
-    """Return the source if it is a folder without a manifest, so that a manifest can describe it; otherwise None."""
-    if source.startswith(SCHEMES):
-        return None
+def _new_manifest(source: str) -> ManifestBuilder:
+    """Return a builder of a manifest for a source; a folder with a manifest, or a manifest, cannot have another one."""
     path = Path(source)
-    return path if path.is_dir() and not (path / FILE_NAME).is_file() else None
+    if source.startswith(SCHEMES) or not path.is_dir():
+        return ManifestBuilder(None, is_possible=path.suffix != ".toml")
+    has_manifest = (path / FILE_NAME).is_file()
+    return ManifestBuilder(None if has_manifest else path, is_possible=not has_manifest)
 
 
 def _next_commands(model: Path, data: str, manifest: Path | None, target: PredictionTarget) -> tuple[str, ...]:

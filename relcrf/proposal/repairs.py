@@ -21,7 +21,7 @@ from relcrf.proposal.entity_candidates import (
     may_be_key,
     name_affinity,
 )
-from relcrf.proposal.manifest import ManifestBuilder, TableFile
+from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.near_misses import (
     NearMiss,
     describe_duplicates,
@@ -70,7 +70,7 @@ class _TableRepairer:
         if not found:
             return table
         texts = sorted(found)
-        self.manifest.missing_texts[TableFile.of(table)] = texts
+        self.manifest.missing_texts[self.manifest.file_of(table)] = texts
         shown, columns = listing(map(repr, texts)), listing(dict.fromkeys(found.values()))
         self.notes.append(
             NearMiss(

@@ -3,12 +3,15 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pytest
 from tables import write_tables
 
 import relcrf
+from relcrf.data.frame import Frame
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.datasets.fraud import fraud_tables, write_exports
+from relcrf.estimators import RelationalCRF
 from relcrf.proposal import proposal
 
 
@@ -139,3 +142,23 @@ def test_fraud_exports_are_reproducible(tmp_path):
     assert contents[0] == contents[1]
     text = contents[0][0].decode("cp1252")
     assert text.startswith("Customer ID;Name;") and "Müller" in text
+
+
+def test_estimator_proposes_the_model_of_the_command(tmp_path):
+    """Data frames are reshaped as the files are, in training and in prediction."""
+    tables = fraud_tables(2)
+    tables["payment"]["payment_id"] = tables["payment"].pop("id")
+    (tmp_path / "files").mkdir()
+    for name, columns in tables.items():
+        Frame(columns).write(tmp_path / "files" / f"{name}.csv")
+    command = propose(tmp_path / "files", tmp_path / "m.rcrf")
+    frames = {name: pd.DataFrame(columns) for name, columns in tables.items()}
+    estimator = RelationalCRF(backend="local").fit(frames)
+    names = [p.name for p in command.draft.templates if p.is_active]
+    assert [p.name for p in estimator._proposal.templates if p.is_active] == names
+    assert "share_time_at_night" in names and "same_customer_device" in names
+    found = estimator.predict(frames)
+    assert len(found) == sum(verdict is None for verdict in tables["customer"]["fraud"])
+    fewer = {**frames, "customer": frames["customer"].iloc[:2000]}
+    fewer["payment"] = frames["payment"][frames["payment"]["customer"].isin(fewer["customer"]["id"])]
+    assert 0 < len(estimator.predict(fewer)) < len(found)

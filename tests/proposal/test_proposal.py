@@ -342,15 +342,28 @@ def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
     assert bind(relcrf.load(out).spec, relcrf.Dataset(tmp_path / "d")).sizes == {"Page": 20}
 
 
-def test_database_gets_no_manifest(tmp_path, out):
+def test_manifest_of_a_database_names_its_tables(tmp_path, relcrf_, relcrf_json):
     path = tmp_path / "d.sqlite"
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT)")
-        connection.executemany("INSERT INTO page VALUES (?, ?, ?)", [(k, "ab"[k % 2], "cd"[k % 2]) for k in range(20)])
+        connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT, site INTEGER)")
+        rows = [(k, "ab"[k % 2] if k % 5 else None, "cd"[k % 2], k % 10) for k in range(60)]
+        connection.executemany("INSERT INTO page VALUES (?, ?, ?, ?)", rows)
+        connection.execute("CREATE TABLE site (id INTEGER, country TEXT)")
+        connection.executemany("INSERT INTO site VALUES (?, ?)", [(k, "xy"[k % 2]) for k in range(10)])
     connection.close()
-    project = propose(path, out, "page.label")
-    assert project.manifest is None and names(project) == ["prior"]
-    assert project.draft.analysis.schema.excluded_columns[0][0] == "page.odd name"
+    model = tmp_path / "m.rcrf"
+    code, found = relcrf_json("new", path, "--out", model, "--predict", "page.label")
+    assert code == 0 and found["manifest"] == str(tmp_path / "m.toml")
+    text = (tmp_path / "m.toml").read_text()
+    assert 'table = "page"\ncolumns = { odd_name = "odd name" }' in text and "file" not in text
+    assert "relation PageSite" in model.read_text() and "odd_name" in model.read_text()
+    train = ("train", model, "--data", path, "--manifest", tmp_path / "m.toml", "--backend", "local")
+    assert relcrf_(*train, "--out", tmp_path / "run")[0] == 0
+    code, _, err = relcrf_("predict", tmp_path / "run", "--data", path, "--out", tmp_path / "p.csv")
+    assert code == 0 and "are read as" in err and len((tmp_path / "p.csv").read_text().splitlines()) == 13
+    (tmp_path / "m.toml").write_text(text.replace('table = "site"', 'table = "sites"'))
+    code, _, err = relcrf_(*train, "--out", tmp_path / "other")
+    assert code == 3 and "has no table 'sites'" in err and "did you mean 'site'" in err
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from relcrf.cli.options import JsonOption, MemoryOption
 from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.proposal import Proposal, propose
+from relcrf.proposal.schema_diagram import schema_lines
 from relcrf.proposal.trial import BACKEND, ModelTrial
-from relcrf.report.schema_diagram import schema_lines
 
 
 def new(

@@ -15,11 +15,11 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
 from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.profile_page import write_profile
 from relcrf.proposal.proposal import analyse_source, propose
+from relcrf.proposal.schema_diagram import schema_lines
 from relcrf.proposal.table_statistics import describe_table, find_leaks
 from relcrf.report.page import require_writable
-from relcrf.report.profile_page import write_profile
-from relcrf.report.schema_diagram import schema_lines
 
 MAX_VARIABLES = 200_000
 """Maximum number of variables of the target for which links and leaks are measured, which requires grounding."""

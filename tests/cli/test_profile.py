@@ -12,8 +12,8 @@ from tables import small_web, write_tables
 import relcrf
 from relcrf.proposal.profile import profile_tables
 from relcrf.proposal.proposal import propose
+from relcrf.proposal.schema_diagram import schema_lines, schema_svg
 from relcrf.proposal.table_statistics import N_BARS, describe_table, find_leaks
-from relcrf.report.schema_diagram import schema_lines, schema_svg
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from relcrf.files import write_text
 from relcrf.graph.labelled_factors import Homophily, measure_homophily
 from relcrf.printable import escape_unprintable
 from relcrf.proposal.draft import ModelDraft, TableAnalysis
+from relcrf.proposal.schema_diagram import schema_svg
 from relcrf.proposal.table_statistics import TableStatistics, find_leaks, remarks_on
 from relcrf.report.page import page_environment, read_resource
 from relcrf.report.plot import EXTRA
-from relcrf.report.schema_diagram import schema_svg
 
 PURPOSE = "relcrf profile"
 """Argument of `import_extra` for the package that renders the page."""

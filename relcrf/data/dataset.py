@@ -39,7 +39,7 @@ from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
-from relcrf.data.sandbox import run_queries
+from relcrf.data.sandbox import referenced_tables, run_queries
 from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
     DEFAULT_MEMORY,
@@ -139,6 +139,8 @@ class Dataset:
         """The plan in the manifest for holding out labels; None if the manifest contains no plan."""
         self.mapping: str | None = None
         """The section `tables` of the manifest, which a run folder stores; None without a manifest of a folder."""
+        self.queried_tables: frozenset[str] = frozenset()
+        """The tables that queries of the manifest read, by lower-case name."""
         self.notes: list[str] = []
         """Messages to the user about the formats that the readers of the files assumed."""
         self._n_schemas = 0
@@ -343,6 +345,7 @@ class Dataset:
             raise DataError(problems)
         queries = [entry.source for entry in content.tables if isinstance(entry.source, QueryEntry)]
         if queries:
+            self.queried_tables = frozenset(name for query in queries for name in referenced_tables(query))
             source_tables |= {
                 result.name: result for result in run_queries(queries, list(source_tables.values()), self.store)
             }

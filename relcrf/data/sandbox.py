@@ -26,7 +26,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     """
     tables = {source.name.lower(): source for source in source_tables}
     queries_by_name = {query.name.lower(): query for query in queries}
-    references = {name: _referenced_tables(query) for name, query in queries_by_name.items()}
+    references = {name: referenced_tables(query) for name, query in queries_by_name.items()}
     try:
         order = list(
             TopologicalSorter(
@@ -63,7 +63,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     return [SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}") for q in queries]
 
 
-def _referenced_tables(query: QueryEntry) -> set[str]:
+def referenced_tables(query: QueryEntry) -> set[str]:
     """Return the names of the tables and common table expressions that a query refers to, in lower case."""
     try:
         statements = duckdb.extract_statements(query.sql)
@@ -86,7 +86,7 @@ def _execution_error(query: QueryEntry, error: duckdb.Error, known_tables: Seque
         hint = "SQL can read only the manifest's tables: add a table for the file"
         return _query_error(query, f"the SQL of table '{query.name}' accesses data outside the manifest", hint)
     unknown = [
-        name for name in _referenced_tables(query) if f"table with name {name} does not exist" in str(error).lower()
+        name for name in referenced_tables(query) if f"table with name {name} does not exist" in str(error).lower()
     ]
     guess = suggestion(unknown[0], known_tables) if unknown else None
     return _query_error(query, f"the SQL of table '{query.name}' fails", guess or "fix the SQL", first_line(error))

@@ -14,7 +14,8 @@ class TableSummary:
 
     Args:
         format: The format of the file; empty for tables of databases and Python objects.
-        used_by: The entity types, relations, domains and bags whose data the table contains.
+        used_by: The entity types, relations, domains and bags whose data the table contains, and `queries` if queries of
+            the manifest read it.
     """
 
     name: str
@@ -36,5 +37,7 @@ def describe_tables(bound: BoundModel) -> list[TableSummary]:
     for table in bound.dataset.tables.values():
         ((rows,),) = bound.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchall()
         used_by = tuple(name for name, locations in bound.sources.items() if table.location in locations)
+        if table.name.lower() in bound.dataset.queried_tables:
+            used_by += ("queries",)
         summaries.append(TableSummary(table.name, table.location, table.format, rows, len(table.columns), used_by))
     return summaries

@@ -69,6 +69,14 @@ def test_payments_are_summarised_for_each_customer(shop, tmp_path):
         assert float(night) == pytest.approx(np.mean([int(row["time"][11:13]) < 6 for row in own]))
 
 
+def test_check_names_the_use_of_each_table(shop, tmp_path):
+    project = propose(shop, tmp_path / "m.rcrf")
+    data = relcrf.Dataset(project.data, manifest=project.manifest[0])
+    used = {table.name: table.used_by for table in project.draft.model.check_tables(data).tables}
+    assert used["payment_rows"] == used["customer_rows"] == ("queries",)
+    assert "CustomerDevice" in used["customer_device"] and "Customer" in used["Customer"]
+
+
 def test_customers_with_a_common_device_are_paired(shop, tmp_path):
     project = propose(shop, tmp_path / "m.rcrf")
     with open(shop / "payment.csv", newline="") as file:

@@ -48,30 +48,32 @@ def profile(
     started = time.perf_counter()
     with show_progress(quiet=as_json) as display:
         try:
-            analysis, _ = analyse_source(data, predict, memory, display.start_phase)
-            profiles, reason = analysis.tables, ""
+            analysed = analyse_source(data, predict, memory, display.start_phase)
+            profiles, reason = analysed[0].tables, ""
         except UsageError as error:
             if predict is not None or error.diagnostics[0].code != "E369":
                 raise
-            analysis, profiles, reason = (
+            analysed, profiles, reason = (
                 None,
                 tuple(profile_tables(Dataset(data, memory=memory))),
                 error.diagnostics[0].message,
             )
-        draft = None
+        analysis, draft = (None if analysed is None else analysed[0]), None
         if analysis is not None and analysis.target.size <= MAX_VARIABLES:
-            draft = propose(data, Path("model.rcrf"), predict, memory, force=True, progress=display.start_phase).draft
+            path, phase = Path("model.rcrf"), display.start_phase
+            draft = propose(data, path, predict, memory, force=True, analysed=analysed, progress=phase).draft
         elif analysis is not None:
             reason = (
                 f"links and leaks were not measured: {analysis.target.name} has more than {MAX_VARIABLES:,} variables"
             )
         display.start_phase("statistics")
         tables = [describe_table(table) for table in profiles]
-        write_profile(out, data, tables, analysis, draft)
-    leaks = [] if draft is None else find_leaks(draft)
+        leaks = [] if draft is None else find_leaks(draft)
+        write_profile(out, data, tables, analysis, draft, leaks, reason)
     if as_json:
         target = None if analysis is None else analysis.target.name
-        print_json({"page": out, "predict": target, "tables": [asdict(table) for table in tables], "leaks": leaks})
+        facts = {"page": out, "predict": target, "leaks": leaks, "note": reason}
+        print_json({**facts, "tables": [asdict(table) for table in tables]})
         return
     rows = [(table.name, table.rows, table.n_columns, table.format) for table in tables]
     print_table("tables", ("table", "rows", "columns", "format"), rows)

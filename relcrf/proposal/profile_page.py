@@ -11,7 +11,7 @@ from relcrf.graph.labelled_factors import Homophily, measure_homophily
 from relcrf.printable import escape_unprintable
 from relcrf.proposal.draft import ModelDraft, TableAnalysis
 from relcrf.proposal.schema_diagram import schema_svg
-from relcrf.proposal.table_statistics import TableStatistics, find_leaks, remarks_on
+from relcrf.proposal.table_statistics import TableStatistics, remarks_on
 from relcrf.report.page import page_environment, read_resource
 from relcrf.report.plot import EXTRA
 
@@ -37,12 +37,16 @@ def write_profile(
     tables: Sequence[TableStatistics],
     analysis: TableAnalysis | None,
     draft: ModelDraft | None,
+    leaks: Sequence[tuple[str, str]] = (),
+    reason: str = "",
 ) -> None:
     """Write the page atomically; create the parent folder.
 
     Args:
         analysis: The schema and the target; None if the tables have nothing that could be predicted.
         draft: The model that `relcrf new` would propose; None if it is too large.
+        leaks: See `find_leaks`.
+        reason: Why there is no target, or no draft.
     """
     import_extra("jinja2", EXTRA, PURPOSE)
     schema = None if analysis is None else analysis.schema
@@ -61,7 +65,8 @@ def write_profile(
             analysis=analysis,
             draft=draft,
             links=[] if draft is None else measure_links(draft),
-            leaks=[] if draft is None else find_leaks(draft),
+            leaks=leaks,
+            reason=reason,
         )
     )
     out.parent.mkdir(parents=True, exist_ok=True)

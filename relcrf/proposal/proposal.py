@@ -54,6 +54,7 @@ def propose(
     *,
     force: bool = False,
     with_trial: bool = False,
+    analysed: tuple[TableAnalysis, ManifestBuilder] | None = None,
     progress: Progress = lambda name: None,
 ) -> Proposal:
     """Propose a model of tables, and check and ground it (see `draft_model`).
@@ -64,6 +65,7 @@ def propose(
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
         force: Whether existing files may be overwritten.
         with_trial: Whether the model is trained to predict held-out labels; see `try_model`.
+        analysed: The result of `analyse_source`, if it is known.
 
     Raises:
         UsageError: A file exists already, or nothing can be predicted.
@@ -76,7 +78,7 @@ def propose(
             raise UsageError(Diagnostic("E374", f"the file '{path}' already exists", hint=hint))
     if model.suffix != ".rcrf":
         raise UsageError(Diagnostic("E374", f"'{model}' is not a model file name", hint="use the suffix .rcrf"))
-    analysis, manifest_builder = analyse_source(source, predicted, memory, progress)
+    analysis, manifest_builder = analysed or analyse_source(source, predicted, memory, progress)
     manifest = (
         (manifest_path, manifest_builder.to_toml(model.name))
         if manifest_builder.is_needed and manifest_path is not None

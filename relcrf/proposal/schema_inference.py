@@ -350,9 +350,7 @@ class _SchemaInference:
         if column.kind == "whole" and column.is_unique:
             self._exclude_column(table, column.name, "every row has a different number, such as an identifier")
             return None
-        if column.kind in ("date", "time", "datetime"):
-            self._exclude_column(table, column.name, "declared, but proposed templates do not use dates and times")
-        types = {"whole": "integer"}
+        types = {"whole": "integer", "date": "datetime"}  # dates cannot be subtracted
         return replace(attribute, type=types.get(column.kind, column.kind))
 
     def _add_entity_query(

@@ -375,4 +375,7 @@ def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
         case "integer" | "real":
             is_skewed = attribute.low >= 0 and attribute.high > 20
             return f"by log1p({term})" if is_skewed else f"by {term}"
+        case "datetime" | "time":
+            start = "2000-01-01" if attribute.type == "datetime" else "00:00"
+            return f'by standardise({term} - "{start}")'
     return ""

@@ -81,12 +81,19 @@ def test_texts_of_tables_are_escaped(tmp_path, relcrf_):
     assert relcrf_("profile", folder, "--out", tmp_path / "p.html")[0] == 0
     page = (tmp_path / "p.html").read_text()
     assert "<img" not in page and "&lt;img" in page
+    (folder / "page.csv").rename(folder / "<b>x.csv")
+    (folder / "<b>x.csv").write_text((folder / "<b>x.csv").read_text().replace("kind", "<i>kind", 1))
+    assert relcrf_("profile", folder, "--out", tmp_path / "p.html")[0] == 0
+    page = (tmp_path / "p.html").read_text()
+    assert "<b>" not in page and "<i>" not in page and "&lt;b&gt;x" in page
 
 
 def test_tables_without_a_target(tmp_path, relcrf_):
     folder = write_tables(tmp_path / "d", number=[{"id": k, "x": k / 7} for k in range(40)])
     code, _, err = relcrf_("profile", folder, "--out", tmp_path / "p.html")
-    assert code == 0 and "nothing that could be predicted" in err and "number" in (tmp_path / "p.html").read_text()
+    assert code == 0 and "nothing that could be predicted" in err
+    page = (tmp_path / "p.html").read_text()
+    assert "nothing that could be predicted" in page and "number" in page
     code, _, err = relcrf_("profile", folder, "--out", tmp_path / "p.html", "--predict", "number.y")
     assert code == 2 and "E373" in err
     code, _, err = relcrf_("profile", folder, "--out", tmp_path / "p.txt")

@@ -126,7 +126,7 @@ def test_exports_of_a_company_become_a_model(tmp_path):
         assert text in notes
     bound = project.draft.grounding.bound
     found = bound.connection.execute(
-        'SELECT key, "x.Age", "x.credit_limit", "x.sign_up_date"::VARCHAR FROM "ent.Customers" ORDER BY 1'
+        'SELECT key, "x.Age", "x.credit_limit", make_timestamp("x.sign_up_date")::DATE::VARCHAR FROM "ent.Customers" ORDER BY 1'
     )
     customer = tables["customer"]
     expected = [

@@ -324,7 +324,7 @@ def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
 
 
 def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
-    """Only a column of days is proposed as `date`; a timestamp proposed as `date` would be cut."""
+    """Dates are proposed as `datetime`, which can be subtracted; a timestamp as `date` would be an error."""
     rows = [
         {
             "id": k,
@@ -338,7 +338,9 @@ def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
     write_tables(tmp_path / "d", page=rows)
     propose(tmp_path / "d", out, "page.label")
     text = " ".join(out.read_text().split())
-    assert all(each in text for each in ("born : date #", "sent : datetime #", "opens : time #"))
+    assert all(each in text for each in ("born : datetime #", "sent : datetime #", "opens : time #"))
+    for name, start in (("born", "2000-01-01"), ("sent", "2000-01-01"), ("opens", "00:00")):
+        assert f'by standardise(p.{name} - "{start}")' in text
     assert bind(relcrf.load(out).spec, relcrf.Dataset(tmp_path / "d")).sizes == {"Page": 20}
 
 

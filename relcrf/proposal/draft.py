@@ -86,14 +86,14 @@ class ModelDraft:
 def analyse_tables(
     dataset: Dataset, predicted: str | None, manifest: ManifestBuilder, progress: Progress = lambda name: None
 ) -> TableAnalysis:
-    """Infer the schema and the prediction target of tables without a model.
+    """Infer the schema and the prediction target from tables alone.
 
     Args:
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
         manifest: Builder of the manifest, to which queries that reshape tables are added.
 
     Raises:
-        UsageError: `predicted` is not a possible target, or there is no possible target.
+        UsageError: `predicted`, or every column and relation, is unsuitable as a target.
         DataError: The tables cannot be read.
     """
     progress("tables")

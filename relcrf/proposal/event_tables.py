@@ -11,7 +11,7 @@ from relcrf.model.spec import fold_name
 from relcrf.proposal.entity_candidates import EntityCandidate, find_references
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.names import NamePool, argument_name, attribute_name, camel_case
-from relcrf.proposal.profile import ColumnProfile, TableProfile
+from relcrf.proposal.profile import TableProfile
 from relcrf.proposal.schema import (
     ProposedAttribute,
     ProposedEntity,
@@ -28,6 +28,8 @@ MAX_SHARES = 8
 
 NIGHT_HOURS = 6
 """Number of hours after midnight that count as night."""
+
+_UNRELATED = ("left out", "its events do not refer to the predicted entities")
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def find_event_tables(
         if table.rows < 2 * table.columns[columns[0]].distinct:
             continue
         if own is not None:
-            is_event = not own.references and any(_has_times(table, c) for c in table.columns.values())
+            is_event = not own.references and any(c.kind == "datetime" for c in table.columns.values())
         else:
             is_measured = any(c.kind in ("date", "datetime", "real") for c in table.columns.values())
             is_event = is_measured and table.count_distinct(columns) < table.rows
@@ -78,66 +80,43 @@ def find_event_tables(
     return events
 
 
-def _has_times(table: TableProfile, column: ColumnProfile) -> bool:
-    """Return True if a column contains times of day: dates alone may be birthdays."""
-    if column.kind not in ("date", "datetime"):
-        return False
-    time = f"TRY_CAST({quoted(column.name)} AS TIMESTAMP)"
-    return table.query_number(f"SELECT count(*) FROM this WHERE {time} <> date_trunc('day', {time})") > 0
-
-
 def add_events(
     schema: ProposedSchema, target: PredictionTarget, events: Sequence[EventTable], manifest: ManifestBuilder
 ) -> None:
     """Add what event tables tell about the predicted entities: attributes that summarise the events of each entity, and
     relations to the other entities that occur in the same events.
     """
-    names = NamePool(schema.names)
+    names, entity = NamePool(schema.names), target.entity
     for event in events:
-        own = [
-            c
-            for c, other in event.references
-            if target.entity is not None and schema.types.get(id(other)) is target.entity
-        ]
+        types = {column: schema.types.get(id(other)) for column, other in event.references}
+        own = [column for column, each in types.items() if entity is not None and each is entity]
         for column in own:
-            assert target.entity is not None
-            _add_summary(target.entity, event, column, manifest)
-            for other_column, other in event.references:
-                if other_column != column and (other_column not in own or own.index(column) < own.index(other_column)):
-                    _add_link(
-                        schema,
-                        event,
-                        (column, other_column),
-                        (target.entity, schema.types.get(id(other))),
-                        manifest,
-                        names,
-                    )
-        reason = (
-            f"the rows of each {target.entity.name} are summarised"
-            if own and target.entity
-            else "refers to no predicted entity"
-        )
-        schema.findings.append(
-            TableFinding(event.table.name, "events" if own else "left out", event.table.rows, reason)
-        )
+            assert entity is not None
+            _add_summary(entity, event, column, manifest)
+            for other_column, other in types.items():
+                is_added = (
+                    other_column in own[: own.index(column) + 1]
+                )  # as a pair of two columns of predicted entities
+                if other is not None and not is_added:
+                    _add_link(schema, event, (column, other_column), (entity, other), manifest, names)
+        role = ("events", f"the rows of each {entity.name} are summarised") if own and entity else _UNRELATED
+        schema.findings.append(TableFinding(event.table.name, role[0], event.table.rows, role[1]))
 
 
 def _add_link(
     schema: ProposedSchema,
     event: EventTable,
     columns: tuple[str, str],
-    types: tuple[ProposedEntity, ProposedEntity | None],
+    types: tuple[ProposedEntity, ProposedEntity],
     manifest: ManifestBuilder,
     names: NamePool,
 ) -> None:
     """Add a relation between the entities in two columns of an event table."""
-    if types[1] is None:
-        return
     table = event.table
     used = NamePool()
     ends = [used.reserve(argument_name(c)) for c in columns]
     a, b = map(quoted, columns)
-    name = manifest.names.reserve("_".join(attribute_name(each.table or each.name).lower() for each in types if each))
+    name = manifest.names.reserve("_".join(attribute_name(each.table or each.name).lower() for each in types))
     selected = f"SELECT DISTINCT {a} AS {quoted(ends[0])}, {b} AS {quoted(ends[1])}"
     present = f"WHERE {a} IS NOT NULL AND {b} IS NOT NULL"
     reason = f"{' and '.join(columns)} occur in a row of {table.name}"
@@ -148,7 +127,6 @@ def _add_link(
     arguments = [
         RelationArgument(end, each.name, each if each.key else None, end, table.columns[c].distinct)
         for end, each, c in zip(ends, types, columns, strict=True)
-        if each is not None
     ]
     relation = ProposedRelation(names.reserve(camel_case(name)), arguments, pairs.rows, reason, name, profile=pairs)
     detect_symmetry(relation)
@@ -163,7 +141,9 @@ def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifes
         key = quoted(column)
         return f"SELECT {key} AS entity, {selected}\nFROM {scan}\nWHERE {key} IS NOT NULL GROUP BY 1"
 
-    names = NamePool([entity.key, *(a.name for a in entity.attributes), *(bag.name for bag in entity.bags)])
+    own_table = next((other.table for c, other in event.references if c == column), None)
+    taken = () if own_table is None else own_table.raw.columns  # the query also selects the columns that are left out
+    names = NamePool([entity.key, *taken, *(a.name for a in entity.attributes), *(bag.name for bag in entity.bags)])
     summaries = [
         (names.reserve(attribute_name(name)), type_name, sql)
         for name, type_name, sql in _summary_columns(event, column)
@@ -188,7 +168,6 @@ def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifes
         cells.append(f"coalesce({cell}, 0) AS {quoted(name)}" if type_name == "integer" else cell)
     rows = summary_sql(selected, manifest.query_source(event.table))
     join = f"LEFT JOIN (\n{rows}\n) AS e ON e.entity = h.{quoted(entity.key)}"
-    own_table = next((other.table for c, other in event.references if c == column), None)
     manifest.extend_query(entity.name, own_table, ", ".join(cells), join)
 
 
@@ -207,7 +186,7 @@ def _summary_columns(event: EventTable, column: str) -> Iterator[tuple[str, str,
         cell, plain = quoted(profile.name), attribute_name(profile.name)
         if profile.name in references or profile.distinct < 2:
             continue
-        if _has_times(event.table, profile):
+        if profile.kind == "datetime":
             is_night = f"hour(TRY_CAST({cell} AS TIMESTAMP)) < {NIGHT_HOURS}"
             yield f"share_{plain}_at_night", "real", f"avg(CAST({is_night} AS INTEGER))"
         elif profile.kind in ("real", "whole") and not profile.is_unique and not profile.is_boolean:

@@ -43,10 +43,10 @@ def write_profile(
     """Write the page atomically; create the parent folder.
 
     Args:
-        analysis: The schema and the target; None if the tables have nothing that could be predicted.
-        draft: The model that `relcrf new` would propose; None if it is too large.
+        analysis: The schema and the target, if there is a target.
+        draft: The model that `relcrf new` would propose, if it is small enough.
         leaks: See `find_leaks`.
-        reason: Why there is no target, or no draft.
+        reason: Why the target or the draft is missing.
     """
     import_extra("jinja2", EXTRA, PURPOSE)
     schema = None if analysis is None else analysis.schema

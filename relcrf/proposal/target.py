@@ -51,7 +51,7 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
             the most plausible target.
 
     Raises:
-        UsageError: `requested` is not a possible target (E373), or there is no possible target (E369).
+        UsageError: `requested` (E373), or every column and relation (E369), is unsuitable as a target.
     """
     ranked = _rank_targets(schema)
     if requested is None:

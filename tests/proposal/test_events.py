@@ -41,6 +41,10 @@ def shop(tmp_path_factory):
     return write_tables(tmp_path_factory.mktemp("shop"), customer=customer, device=device, payment=payment)
 
 
+def names(project):
+    return [template.name for template in project.draft.templates if template.is_active]
+
+
 def roles(project):
     return [(f.table, f.role) for f in project.draft.analysis.schema.findings]
 
@@ -67,6 +71,19 @@ def test_payments_are_summarised_for_each_customer(shop, tmp_path):
         assert float(mean) == pytest.approx(np.mean(amounts)) and float(high) == max(amounts)
         assert float(web) == pytest.approx(np.mean([row["channel"] == "web" for row in own]))
         assert float(night) == pytest.approx(np.mean([int(row["time"][11:13]) < 6 for row in own]))
+
+
+def test_summaries_have_other_names_than_columns(shop, tmp_path):
+    """The query selects all columns of customers, also those that are left out of the model, such as a constant one."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    for path in shop.glob("*.csv"):
+        (folder / path.name).write_text(path.read_text())
+    header, *lines = (shop / "customer.csv").read_text().splitlines()
+    rows = [f"{header},n_payment", *(f"{line},7" for line in lines)]
+    (folder / "customer.csv").write_text("\n".join(rows) + "\n")
+    project = propose(folder, tmp_path / "m.rcrf", "customer.fraud")
+    assert {"n_payment2", "n_device"} <= set(names(project))
 
 
 def test_check_names_the_use_of_each_table(shop, tmp_path):
@@ -162,9 +179,8 @@ def test_estimator_proposes_the_model_of_the_command(tmp_path):
     command = propose(tmp_path / "files", tmp_path / "m.rcrf")
     frames = {name: pd.DataFrame(columns) for name, columns in tables.items()}
     estimator = RelationalCRF(backend="local").fit(frames)
-    names = [p.name for p in command.draft.templates if p.is_active]
-    assert [p.name for p in estimator._proposal.templates if p.is_active] == names
-    assert "share_time_at_night" in names and "same_customer_device" in names
+    assert [p.name for p in estimator._proposal.templates if p.is_active] == names(command)
+    assert {"share_time_at_night", "same_customer_device"} <= set(names(command))
     found = estimator.predict(frames)
     assert len(found) == sum(verdict is None for verdict in tables["customer"]["fraud"])
     fewer = {**frames, "customer": frames["customer"].iloc[:2000]}

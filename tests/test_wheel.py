@@ -48,7 +48,7 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
             shutil.copytree(compiled, tmp_path / "site" / "relcrf" / "kernels" / "__pycache__", dirs_exist_ok=True)
     assert "relcrf/shipped/grammar/rcrf.lark" in names
     assert "relcrf/shipped/models/digits.rcrf" in names
-    assert {"relcrf/report/page.html", "relcrf/report/page.css"} <= set(names)
+    assert {f"relcrf/report/{name}" for name in ("base.html", "page.html", "profile.html", "page.css")} <= set(names)
     assert not [n for n in names if n.startswith(("tests", "docs", "datasets"))]
     code = (
         "import relcrf; from relcrf.resources import resource_path; from relcrf.backends.registry import backend_names; "

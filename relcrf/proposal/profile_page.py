@@ -52,7 +52,7 @@ def write_profile(
     schema = None if analysis is None else analysis.schema
     html = (
         page_environment(PURPOSE)
-        .from_string(read_resource("profile.html"))
+        .get_template("profile.html")
         .render(
             css=read_resource("page.css"),
             name=source,

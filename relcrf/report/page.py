@@ -107,7 +107,7 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
     warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
     html = (
         page_environment(PURPOSE)
-        .from_string(read_resource("page.html"))
+        .get_template("page.html")
         .render(
             css=f"{read_resource('page.css')}\n{_model_style()}",
             name=name,
@@ -147,8 +147,9 @@ def page_environment(purpose: str) -> Any:
     """Return the Jinja environment of pages, which escapes all texts, with the filters of the templates."""
     jinja2 = import_extra("jinja2", EXTRA, purpose)
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=jinja2.FunctionLoader(read_resource), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters |= {
         "number": _format_number,
         "measure": _format_measure,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from relcrf.cli.options import JsonOption, MemoryOption
-from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
+from relcrf.cli.output import console, print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.proposal import Proposal, propose
 from relcrf.proposal.schema_diagram import schema_lines
@@ -62,7 +62,7 @@ def _print_proposal(proposal: Proposal, seconds: float) -> None:
     draft, analysis = proposal.draft, proposal.draft.analysis
     rows = [(f.table, f.role, f.rows, f.reason) for f in analysis.schema.findings]
     print_table("interpretation of the tables", ("table", "interpreted as", "rows", "reason"), rows)
-    for line in schema_lines(analysis.schema):
+    for line in schema_lines(analysis.schema, console.width - 2):
         print_line(f"  {line}")
     if analysis.schema.excluded_columns:
         print_table("columns that the model does not use", ("column", "reason"), analysis.schema.excluded_columns)

@@ -38,6 +38,10 @@ class EntityCandidate:
         """Return the columns of a table that refer to the entities."""
         return [column for one, column in self.references if one is table]
 
+    def key_in(self, table: TableProfile) -> str | None:
+        """Return the column that identifies the entities in their table or in a table that refers to them."""
+        return self.key if table is self.table else self.referring_columns(table)[0]
+
     @property
     def reason(self) -> str:
         """The reason why the candidate is an entity type."""

@@ -152,7 +152,8 @@ def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifes
     measured = ", ".join(
         f"count(DISTINCT {c}), count({c}), min({c}), max({c})" for c in (quoted(name) for name, _, _ in summaries)
     )
-    query = f"SELECT {measured} FROM ({summary_sql(selected, event.table.scan)})"
+    scan = f"({summary_sql(selected, event.table.scan)})"
+    query = f"SELECT {measured} FROM {scan}"
     (numbers,) = event.table.connection.execute(query).fetchall()
     cells = []
     for k, (name, type_name, _) in enumerate(summaries):
@@ -161,7 +162,7 @@ def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifes
             continue
         missing = 0 if type_name == "integer" else entity.size - present
         attribute = ProposedAttribute(
-            name, type_name, event.table.name, name, (), distinct, missing, 1, low or 0.0, high or 0.0
+            name, type_name, event.table.name, name, (), distinct, missing, 1, low or 0.0, high or 0.0, scan, "entity"
         )
         entity.attributes.append(attribute)
         cell = f"e.{quoted(name)}"

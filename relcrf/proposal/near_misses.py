@@ -27,10 +27,18 @@ class NearMiss:
     Args:
         column: `table.column`.
         reason: What the column is or would be, the invalid rows, and how the manifest repairs them or what to do.
+        target: For a reference, the key `table.column`; otherwise empty.
+        rows: Number of rows before a repair; 0 if the column is neither a key nor a reference.
+        missing: Number of these rows without a value.
+        invalid: Number of the rows that repeat a key, or refer to an unknown key.
     """
 
     column: str
     reason: str
+    target: str = ""
+    rows: int = 0
+    missing: int = 0
+    invalid: int = 0
 
     def __str__(self) -> str:
         return f"{self.column} {self.reason}"
@@ -96,7 +104,8 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
     return NearMiss(
         f"{table.name}.{column.name}",
         f"would be the key of {table.name}, but {problem}; correct these rows, and run relcrf new again",
-    )
+        "", column.rows, column.rows - column.present, column.present - column.distinct,
+    )  # fmt: skip
 
 
 def _explain_reference(table: TableProfile, column: ColumnProfile, target: EntityCandidate) -> NearMiss | None:
@@ -111,7 +120,8 @@ def _explain_reference(table: TableProfile, column: ColumnProfile, target: Entit
         f"{table.name}.{column.name}",
         f"would refer to {target.table.name}.{target.key}, which has no '{orphans.value}' (row "
         f"{table.raw.row_name(orphans.examples[0][0])}{_more(orphans)}); correct these rows, and run relcrf new again",
-    )
+        f"{target.table.name}.{target.key}", column.rows, column.rows - column.present, orphans.count,
+    )  # fmt: skip
 
 
 def _more(rows: BadRows) -> str:

@@ -94,7 +94,7 @@ class _TableRepairer:
         self.manifest.repeated_keys[table.name] = key.name
         reason = 'the manifest keeps the first row (duplicates = "first")'
         note = f"is the key although {describe_duplicates(table.raw, duplicates)}: {reason}"
-        self.notes.append(NearMiss(f"{table.name}.{key.name}", note))
+        self.notes.append(NearMiss(f"{table.name}.{key.name}", note, "", table.rows, 0, duplicates.count))
         return self._with_rows(table, distinct_rows_sql(table.raw, [key.name], "first"))
 
     def repair_references(
@@ -150,8 +150,10 @@ class _TableRepairer:
         self.manifest.add_policy(owner, "orphans", "drop", counted)
         dropped = ("link" if is_entity else "row") + "s" * (bad.count > 1)
         reason = f'the manifest drops {"this" if bad.count == 1 else "these"} {dropped} (orphans = "drop")'
-        note = f"refers to {target.table.name}.{target.key} although {describe_orphans(table.raw, bad)}: {reason}"
-        self.notes.append(NearMiss(f"{table.name}.{column.name}", note))
+        key, missing = f"{target.table.name}.{target.key}", table.rows - table.columns[column.name].present
+        note = f"refers to {key} although {describe_orphans(table.raw, bad)}: {reason}"
+        orphans = bad.count - (0 if is_entity else missing)
+        self.notes.append(NearMiss(f"{table.name}.{column.name}", note, key, table.rows, missing, orphans))
         return repaired
 
     def _with_rows(self, table: TableProfile, sql: str) -> TableProfile:

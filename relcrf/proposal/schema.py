@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from relcrf.data.dataset import quoted
+from relcrf.proposal.entity_candidates import EntityCandidate
 from relcrf.proposal.profile import TableProfile
 
 
@@ -20,6 +21,8 @@ class ProposedAttribute:
         missing: Number of entities without a value.
         position_from_end: Number of columns of the table after this column (labels are often in the last column).
         low, high: Minimum and maximum of a numeric column.
+        scan: A DuckDB table expression with `column`; empty for a vector.
+        key: The column of `scan` that identifies the entities; None if each row is an entity without a key.
     """
 
     name: str
@@ -32,6 +35,8 @@ class ProposedAttribute:
     position_from_end: int = 1
     low: float = 0.0
     high: float = 0.0
+    scan: str = ""
+    key: str | None = None
 
     @property
     def is_discrete(self) -> bool:
@@ -91,8 +96,8 @@ class ProposedRelation:
     Args:
         rows: Number of rows of the table.
         reason: Why the table is proposed as a relation.
-        value_column: The column with the value of each tuple: a truth value, or a level from 1 to `levels`. None if
-            listed tuples are true.
+        value_column: The column of the raw table with the value of each tuple: a truth value, or a level from 1 to
+            `levels`. None if listed tuples are true.
         is_symmetric: True if two arguments have the same entity type and at least 98 % of pairs occur in both orders.
         is_irreflexive: True if the two arguments have the same entity type and no entity is paired with itself.
     """
@@ -140,6 +145,8 @@ class ProposedSchema:
     """Columns that the model does not use, as pairs (`table.column`, reason)."""
     types: dict[int, ProposedEntity] = field(default_factory=dict)
     """The type for each candidate, by `id(candidate)`; an empty key marks a domain."""
+    candidates: list[EntityCandidate] = field(default_factory=list)
+    """The keys and references of all tables, including those that the model does not use."""
 
     @property
     def names(self) -> list[str]:

@@ -55,7 +55,9 @@ def infer_schema(
     """Infer the schema of tables without the event tables; queries that reshape tables are added to `manifest`."""
     event_tables = [event.table for event in events]
     tables = [table for table in tables if table not in event_tables]
-    return _SchemaInference(tables, [c for c in candidates if c.table not in event_tables], manifest).run()
+    schema = _SchemaInference(tables, [c for c in candidates if c.table not in event_tables], manifest).run()
+    schema.candidates = list(candidates)
+    return schema
 
 
 class _SchemaInference:
@@ -173,6 +175,8 @@ class _SchemaInference:
                 attribute = replace(
                     inferred,
                     name=used.reserve(f"{valid_name}_" if valid_name in RESERVED_FOR_ATTRIBUTES else valid_name),
+                    scan=table.scan,
+                    key=candidate.key_in(table),
                 )
                 if fold_name(attribute.name) != fold_name(column.name) and not self.manifest.can_query(table):
                     reason = "its name is not valid in the language, and this source does not support a manifest"
@@ -246,7 +250,8 @@ class _SchemaInference:
         ):
             for column in columns.columns:
                 name = used.reserve(attribute_name(column))
-                entity.attributes.append(ProposedAttribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
+                label = ProposedAttribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0)
+                entity.attributes.append(replace(label, scan=table.scan, key=candidate.key_in(table)))
                 sources.append((table, column, name))
             return False
         is_direct = is_home and is_name(columns.prefix) and columns.prefix not in table.raw.columns
@@ -472,8 +477,7 @@ class _SchemaInference:
             )
             is_functional = tuples == table.count_distinct([*columns, column.name])
             if is_value and is_functional:
-                value_column = "value"
-                renamed["value"] = column.name
+                value_column = renamed["value"] = column.name
             elif len(refs) == 1 or not is_functional:
                 if column.present < column.rows:
                     self._exclude_column(table, column.name, "missing in some rows, which an argument cannot be")

@@ -1,14 +1,11 @@
-"""Statistics of tables without a model: for each column, the distribution of its values; for a target, suspects of leaks."""
+"""Statistics of tables without a model: for each column, the distribution of its values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from relcrf.data.dataset import quoted
-from relcrf.data.names import attribute_column, entity_table
-from relcrf.model.spec import fold_name
-from relcrf.proposal.draft import ModelDraft
 from relcrf.proposal.profile import ColumnProfile, TableProfile
 
 N_BARS = 24
@@ -19,13 +16,6 @@ N_VALUES = 8
 
 MOSTLY_MISSING = 0.5
 """Fraction of missing values from which a column has a remark."""
-
-LEAK_ACCURACY, MIN_LEAK_GAIN, MIN_LEAK_ROWS = 0.98, 0.05, 20
-"""An attribute is suspected to be a leak if it predicts that fraction of the labels in rows that were held out, at least
-that much more than the most frequent label does, and if there are at least that many such rows."""
-
-N_QUANTILES = 20
-"""Number of groups of equal size into which the numbers of an attribute are divided."""
 
 
 @dataclass(frozen=True)
@@ -133,45 +123,12 @@ def _head(column: ColumnStatistics) -> tuple[str, str, int, int, int]:
     return column.name, column.kind, column.rows, column.present, column.distinct
 
 
-def find_leaks(draft: ModelDraft) -> list[tuple[str, str]]:
-    """Return the attributes of the predicted entities that may contain the label, as pairs (attribute, reason).
-
-    For each value of an attribute (or each of 20 groups of its numbers), the most frequent label of a half of the rows is
-    compared with the labels of the other half.
-    """
-    entity, targets = draft.analysis.target.entity, draft.analysis.target.attributes
-    if entity is None:
-        return []
-    found = []
-    connection, table = draft.grounding.bound.connection, quoted(entity_table(entity.name))
-    for target in targets[:1]:
-        label = quoted(attribute_column(target.name))
-        for attribute in entity.attributes:
-            if attribute in targets or attribute.type in ("bag", "vector"):
-                continue
-            cell = quoted(attribute_column(attribute.name))
-            value = cell if attribute.is_discrete else f"ntile({N_QUANTILES}) OVER (ORDER BY {cell})"
-            ((rows, right, frequent),) = connection.execute(
-                f"WITH t AS (SELECT {value} AS a, {label} AS y, hash(vid) % 2 AS half FROM {table} "
-                f"WHERE {cell} IS NOT NULL AND {label} IS NOT NULL), "
-                "g AS (SELECT a, mode(y) AS guess FROM t WHERE half = 0 GROUP BY a) "
-                "SELECT count(*), count(*) FILTER (g.guess = t.y), "
-                "count(*) FILTER (t.y = (SELECT mode(y) FROM t WHERE half = 0)) "
-                "FROM t JOIN g ON g.a = t.a WHERE half = 1"
-            ).fetchall()
-            if rows >= MIN_LEAK_ROWS and right >= max(LEAK_ACCURACY * rows, frequent + MIN_LEAK_GAIN * rows):
-                reason = f"it predicts {right / rows:.1%} of {rows:,} held-out labels of {target.name}"
-                found.append((f"{entity.name}.{attribute.name}", reason))
-            elif len(fold_name(target.name)) > 2 and fold_name(target.name) in fold_name(attribute.name):
-                found.append((f"{entity.name}.{attribute.name}", f"its name contains '{target.name}'"))
-    return found
-
-
-def remarks_on(tables: Sequence[TableStatistics]) -> list[str]:
-    """Return the remarks on all columns, as texts for a list."""
+def remarks_on(tables: Sequence[TableStatistics], keys: Collection[str]) -> list[str]:
+    """Return the remarks on all columns except the keys `table.column`, as texts for a list."""
     return [
         f"{table.name}.{column.name}: {remark}"
         for table in tables
         for column in table.columns
         for remark in column.remarks
+        if f"{table.name}.{column.name}" not in keys
     ]

@@ -1,19 +1,25 @@
 """The profile command: a page on tables, checked against values that are computed in Python."""
 
+import html
 import re
 import statistics
 from collections import Counter
 from xml.etree import ElementTree
 
+import duckdb
 import numpy as np
 import pytest
 from tables import small_web, write_tables
 
 import relcrf
+from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.proposal.data_profile import profile_data
+from relcrf.proposal.leaks import MAX_LEAK_ROWS
 from relcrf.proposal.profile import profile_tables
 from relcrf.proposal.proposal import propose
+from relcrf.proposal.schema import ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
 from relcrf.proposal.schema_diagram import schema_lines, schema_svg
-from relcrf.proposal.table_statistics import N_BARS, describe_table, find_leaks
+from relcrf.proposal.table_statistics import N_BARS, describe_table
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +66,97 @@ def test_statistics_are_those_of_the_values(shops):
 
 
 def test_leaks_are_attributes_that_determine_the_label(shops):
-    draft = propose(str(shops[0]), shops[0] / "m.rcrf", "shop.closed", "1GB").draft
-    assert [name for name, _ in find_leaks(draft)] == ["Shop.reason"]
+    found = profile_data(str(shops[0]), "shop.closed", DEFAULT_MEMORY)
+    assert [name for name, _ in found.leaks] == ["Shop.reason"]
+    (balance,) = found.labels
+    assert (balance.known, balance.missing) == (120, 0)
+    assert [(bar.label, bar.count) for bar in balance.labels] == [("no", 90), ("yes", 30)]
+
+
+def test_leaks_of_every_target_in_a_sample_of_a_large_table(tmp_path):
+    folder = tmp_path / "d"
+    folder.mkdir()
+    n = MAX_LEAK_ROWS + 5000
+    duckdb.sql(
+        f"COPY (SELECT i AS id, hash(i) % 100 AS a, hash(i) % 7 % 3 AS b, hash(i + 1) % 5 / 3 AS c, "
+        f"CAST(a < 30 AS INTEGER) AS label0, CAST(c > 0.7 AS INTEGER) AS label1, i % 3 % 2 AS label2 FROM range({n}) AS t(i)) "
+        f"TO '{folder / 'item.csv'}'"
+    )
+    found = profile_data(str(folder), None, DEFAULT_MEMORY)
+    assert [balance.name for balance in found.labels] == ["Item.label0", "Item.label1", "Item.label2"]
+    assert {(name, re.search(r"label\d", reason)[0]) for name, reason in found.leaks} == {
+        ("Item.a", "label0"), ("Item.c", "label1"),
+    }  # fmt: skip
+    assert all(f"a sample of {MAX_LEAK_ROWS:,} rows" in reason for _, reason in found.leaks)
+
+
+def test_leaks_in_another_table_and_in_events(tmp_path):
+    customers = [{"id": f"c{k}", "churned": ("no", "yes")[k % 3 == 0]} for k in range(90)]
+    payments = [
+        {"id": f"p{k}-{j}", "customer_id": f"c{k}", "time": f"2024-01-{1 + j:02} 10:00:00", "fee": 9 if k % 3 else 1}
+        for k in range(90)
+        for j in range(4)
+    ]
+    folder = write_tables(tmp_path / "d", customer=customers, payment=payments)
+    assert "Customer.mean_fee" in dict(profile_data(str(folder), "customer.churned", DEFAULT_MEMORY).leaks)
+
+
+def test_keys_and_links_count_the_invalid_rows(tmp_path, relcrf_json):
+    shop = [{"id": f"s{k}", "label": "xy"[k % 2]} for k in (*range(200), 7)]
+    visit = [{"shop": f"s{k % 200}", "guest": f"g{k % 90}", "day": k % 7} for k in range(600)]
+    visit[5]["shop"] = visit[6]["shop"] = "s999"
+    visit[8]["shop"] = None
+    guest = [{"id": f"g{k}", "shop": None if k == 3 else f"s{k}"} for k in range(100)]
+    folder = write_tables(tmp_path / "d", shop=shop, visit=visit, guest=guest)
+    code, found = relcrf_json("profile", folder, "--out", tmp_path / "p.html", "--predict", "shop.label")
+    assert code == 0
+    assert found["keys"] == [
+        {"column": "guest.id", "rows": 100, "duplicates": 0, "missing": 0},
+        {"column": "shop.id", "rows": 201, "duplicates": 1, "missing": 0},
+    ]
+    links = {link.pop("column"): link for link in found["links"]}
+    assert links["visit.shop"] == {
+        "target": "shop.id", "cardinality": "n : 1", "rows": 600, "matched": 597, "missing": 1, "orphans": 2,
+    }  # fmt: skip
+    assert (links["guest.shop"]["cardinality"], links["guest.shop"]["missing"]) == ("1 : 1", 1)
+    assert links["visit.guest"]["matched"] == 597  # of the rows that remain
+    page = (tmp_path / "p.html").read_text()
+    assert re.search(r"<td>visit.shop</td><td>shop.id</td>.*99.5%", page)
+
+
+def test_agreement_is_that_of_the_linked_pairs(tmp_path):
+    rng = np.random.default_rng(1)
+    kind = ["abc"[k] for k in rng.integers(3, size=100)]
+    page = [{"id": f"p{k}", "kind": None if k % 10 == 0 else kind[k], "host": f"h{k % 25}"} for k in range(100)]
+    host = [{"id": f"h{k}", "country": f"c{k % 3}"} for k in range(25)]
+    link = [{"source": f"p{a}", "target": f"p{b}"} for a, b in rng.integers(100, size=(300, 2))]
+    folder = write_tables(tmp_path / "d", page=page, host=host, link=link)
+    found = {link: homophily for _, link, homophily in profile_data(str(folder), "page.kind", DEFAULT_MEMORY).agreement}
+    label = {row["id"]: row["kind"] for row in page if row["kind"]}
+    ends = [(row["source"], row["target"]) for row in link if row["source"] != row["target"]]
+    shared = [(a["id"], b["id"]) for k, a in enumerate(page) for b in page[:k] if a["host"] == b["host"]]
+    for name, pairs in (("link: source, target", ends), ("same page.host", shared)):
+        known = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
+        frequencies = Counter(value for pair in known for value in pair)
+        assert (found[name].pairs, found[name].equal) == (len(known), sum(a == b for a, b in known))
+        assert found[name].by_chance == pytest.approx(sum((n / 2 / len(known)) ** 2 for n in frequencies.values()))
+
+
+def test_duplicate_rows_and_mixed_types_are_remarks(tmp_path, relcrf_):
+    rows = [{"shop": "abc"[k % 3], "price": k % 50, "day": f"2024-03-{1 + k % 28:02}"} for k in range(400)]
+    rows += [dict(rows[0]), dict(rows[1])]
+    rows[10]["price"], rows[11]["price"], rows[12]["day"] = "12 EUR", "free", "soon"
+    folder = write_tables(tmp_path / "d", sale=rows, shop=[{"id": "abc"[k], "open": k % 2} for k in range(3)])
+    code, _, err = relcrf_("profile", folder, "--out", tmp_path / "p.html")
+    page = html.unescape((tmp_path / "p.html").read_text())
+    distinct = len({tuple(row.values()) for row in rows})
+    for text in (
+        f"sale: {402 - distinct:,} of 402 rows repeat earlier rows",
+        "sale.price: 99.5% of the values are numbers, but not 2 of them, such as '12 EUR', 'free'",
+        "sale.day: 99.8% of the values are dates, but not 1 of them, such as 'soon'",
+    ):
+        assert text in page and text in err, text
+    assert code == 0
 
 
 def test_page_and_json(shops, tmp_path, relcrf_, relcrf_json):
@@ -102,7 +197,25 @@ def test_tables_without_a_target(tmp_path, relcrf_):
 
 def test_diagram_shows_all_entities_and_relations(tmp_path):
     schema = propose(str(small_web(tmp_path / "web")), tmp_path / "m.rcrf", None, "1GB").draft.analysis.schema
-    assert schema_lines(schema)[0].startswith("Page 1 ─── n Link (")
+    assert schema_lines(schema, 78)[0].startswith("Page 1 ─── n Link (")
     root = ElementTree.fromstring(schema_svg(schema))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "Page (60)" in texts and any(text.startswith("Link (") for text in texts)
+
+
+def test_diagram_joins_relations_to_all_arguments():
+    entities = [ProposedEntity(f"Type{k}", "id", 10, "", "") for k in range(9)]
+
+    def relation(*types):
+        arguments = [RelationArgument(f"a{k}", e.name, e, f"a{k}", 10) for k, e in enumerate(types)]
+        return ProposedRelation("R", arguments, 20, "", "r")
+
+    schema = ProposedSchema(entities, [relation(*entities[:3]), relation(*entities)])
+    root = ElementTree.fromstring(schema_svg(schema))
+    paths = [element.get("d") for element in root.iter("{http://www.w3.org/2000/svg}path")]
+    circles = [(c.get("cx"), c.get("cy")) for c in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert len(circles) == 2
+    assert [sum(path.startswith(f"M {x} {y} ") for path in paths) for x, y in circles] == [3, 9]
+    first, second = schema_lines(schema, 78)[:2]
+    assert first == "Type0 1 ─── n R (20) n ─── 1 Type1, n ─── 1 Type2"
+    assert len(second) <= 78 and second.endswith(" and 5 more")

@@ -1,0 +1,89 @@
+"""Suspected leaks: attributes of the predicted entities that determine the label, or whose name contains its name."""
+
+from __future__ import annotations
+
+from relcrf.data.coding import datetime_sql, time_sql
+from relcrf.data.dataset import quoted
+from relcrf.model.spec import fold_name
+from relcrf.proposal.draft import TableAnalysis
+from relcrf.proposal.schema import ProposedAttribute
+
+LEAK_ACCURACY, MIN_LEAK_GAIN, MIN_LEAK_ROWS = 0.98, 0.05, 20
+"""An attribute is suspected to be a leak if it predicts that fraction of the labels in rows that were held out, at least
+that much more than the most frequent label does, and if there are at least that many such rows."""
+
+N_QUANTILES = 20
+"""Number of groups of equal size into which the numbers of an attribute are divided."""
+
+MAX_LEAK_ROWS = 200_000
+"""Maximum number of labelled rows that are tested; half of a larger sample would not change a fraction of 98 %."""
+
+_SAMPLE = "temp.leak_sample"
+
+
+def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
+    """Return the attributes of the predicted entities that may contain a label, as pairs (attribute, reason).
+
+    For each value of an attribute (or each of 20 groups of its numbers), the most frequent label of a half of the rows is
+    compared with the labels of the other half.
+    """
+    entity, targets = analysis.target.entity, analysis.target.attributes
+    if entity is None:
+        return []
+    tested = [a for a in entity.attributes if a not in targets and a.type not in ("bag", "vector")]
+    connection, found = analysis.tables[0].connection, []
+    connection.execute(_sample_sql(targets, tested))
+    ((n_sampled,),) = connection.execute(f"SELECT count(*) FROM {_SAMPLE}").fetchall()
+    sampled = f", in a sample of {n_sampled:,} rows" if n_sampled == MAX_LEAK_ROWS else ""
+    for k, target in enumerate(targets):
+        for j, attribute in enumerate(tested):
+            value = (
+                f"a{j}" if attribute.is_discrete else f"ntile({N_QUANTILES}) OVER (ORDER BY {_order_sql(attribute, j)})"
+            )
+            ((rows, right, frequent),) = connection.execute(
+                f"WITH t AS (SELECT {value} AS a, y{k} AS y, half FROM {_SAMPLE} "
+                f"WHERE a{j} IS NOT NULL AND y{k} IS NOT NULL), "
+                "g AS (SELECT a, mode(y) AS guess FROM t WHERE half = 0 GROUP BY a) "
+                "SELECT count(*), count(*) FILTER (g.guess = t.y), "
+                "count(*) FILTER (t.y = (SELECT mode(y) FROM t WHERE half = 0)) "
+                "FROM t JOIN g ON g.a = t.a WHERE half = 1"
+            ).fetchall()
+            if rows >= MIN_LEAK_ROWS and right >= max(LEAK_ACCURACY * rows, frequent + MIN_LEAK_GAIN * rows):
+                reason = f"it predicts {right / rows:.1%} of {rows:,} held-out labels of {target.name}{sampled}"
+                found.append((f"{entity.name}.{attribute.name}", reason))
+            elif len(fold_name(target.name)) > 2 and fold_name(target.name) in fold_name(attribute.name):
+                found.append((f"{entity.name}.{attribute.name}", f"its name contains '{target.name}'"))
+    connection.execute(f"DROP TABLE {_SAMPLE}")
+    return found
+
+
+def _sample_sql(targets: tuple[ProposedAttribute, ...], tested: list[ProposedAttribute]) -> str:
+    """Return SQL that stores labelled entities: labels `y0`, `y1`, ..., attributes `a0`, `a1`, ..., and a random half."""
+    scan, key = targets[0].scan, targets[0].key
+    named = [(f"y{k}", a) for k, a in enumerate(targets)] + [(f"a{k}", a) for k, a in enumerate(tested)]
+    others = list(dict.fromkeys((a.scan, a.key) for _, a in named if a.scan != scan))
+    alias = {scan: "h"} | {other: f"s{k}" for k, (other, _) in enumerate(others)}
+    selected = ", ".join(f"{alias[a.scan]}.{quoted(a.column)} AS {name}" for name, a in named)
+    joins = "".join(
+        f" LEFT JOIN {other} AS {alias[other]} ON {alias[other]}.{quoted(other_key or '')} = h.{quoted(key or '')}"
+        for other, other_key in others
+    )
+    row = "h" if key is None else f"h.{quoted(key)}"
+    is_labelled = " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets if a.scan == scan)
+    return (
+        f"CREATE TEMP TABLE leak_sample AS SELECT {selected}, hash({row}) % 2 AS half "
+        f"FROM (FROM (FROM {scan} WHERE {is_labelled}) USING SAMPLE reservoir({MAX_LEAK_ROWS} ROWS) REPEATABLE (0)) AS h{joins}"
+    )
+
+
+def _order_sql(attribute: ProposedAttribute, index: int) -> str:
+    """Return SQL of a value that orders the cells of an attribute."""
+    cell = f"a{index}"
+    match attribute.type:
+        case "integer" | "real":
+            return f"TRY_CAST({cell} AS DOUBLE)"
+        case "datetime":
+            return datetime_sql(cell)
+        case "time":
+            return time_sql(cell)
+    return cell

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from relcrf.data.coding import datetime_sql, time_sql
 from relcrf.data.dataset import quoted
 from relcrf.model.spec import fold_name
@@ -16,7 +18,7 @@ N_QUANTILES = 20
 """Number of groups of equal size into which the numbers of an attribute are divided."""
 
 MAX_LEAK_ROWS = 200_000
-"""Maximum number of labelled rows that are tested; half of a larger sample would not change a fraction of 98 %."""
+"""Approximate maximum number of labelled rows that are tested; more rows would hardly change a fraction of 98 %."""
 
 _SAMPLE = "temp.leak_sample"
 
@@ -32,9 +34,11 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
         return []
     tested = [a for a in entity.attributes if a not in targets and a.type not in ("bag", "vector")]
     connection, found = analysis.tables[0].connection, []
-    connection.execute(_sample_sql(targets, tested))
-    ((n_sampled,),) = connection.execute(f"SELECT count(*) FROM {_SAMPLE}").fetchall()
-    sampled = f", in a sample of {n_sampled:,} rows" if n_sampled == MAX_LEAK_ROWS else ""
+    scan, is_labelled = targets[0].scan, " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets)
+    ((n_labelled,),) = connection.execute(f"SELECT count(*) FROM {scan} WHERE {is_labelled}").fetchall()
+    n_parts = max(1, math.ceil(n_labelled / MAX_LEAK_ROWS))
+    connection.execute(_sample_sql(targets, tested, is_labelled, n_parts))
+    sampled = f", in a sample of {n_labelled // n_parts:,} rows" if n_parts > 1 else ""
     for k, target in enumerate(targets):
         for j, attribute in enumerate(tested):
             value = (
@@ -57,8 +61,14 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
     return found
 
 
-def _sample_sql(targets: tuple[ProposedAttribute, ...], tested: list[ProposedAttribute]) -> str:
-    """Return SQL that stores labelled entities: labels `y0`, `y1`, ..., attributes `a0`, `a1`, ..., and a random half."""
+def _sample_sql(
+    targets: tuple[ProposedAttribute, ...], tested: list[ProposedAttribute], is_labelled: str, n_parts: int
+) -> str:
+    """Return SQL that stores labelled entities: labels `y0`, `y1`, ..., attributes `a0`, `a1`, ..., and a random half.
+
+    Args:
+        n_parts: Number of parts into which the rows are divided at random; the first part is stored.
+    """
     scan, key = targets[0].scan, targets[0].key
     named = [(f"y{k}", a) for k, a in enumerate(targets)] + [(f"a{k}", a) for k, a in enumerate(tested)]
     others = list(dict.fromkeys((a.scan, a.key) for _, a in named if a.scan != scan))
@@ -68,11 +78,10 @@ def _sample_sql(targets: tuple[ProposedAttribute, ...], tested: list[ProposedAtt
         f" LEFT JOIN {other} AS {alias[other]} ON {alias[other]}.{quoted(other_key or '')} = h.{quoted(key or '')}"
         for other, other_key in others
     )
-    row = "h" if key is None else f"h.{quoted(key)}"
-    is_labelled = " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets if a.scan == scan)
+    row = f"hash({'h' if key is None else f'h.{quoted(key)}'})"
     return (
-        f"CREATE TEMP TABLE leak_sample AS SELECT {selected}, hash({row}) % 2 AS half "
-        f"FROM (FROM (FROM {scan} WHERE {is_labelled}) USING SAMPLE reservoir({MAX_LEAK_ROWS} ROWS) REPEATABLE (0)) AS h{joins}"
+        f"CREATE TEMP TABLE leak_sample AS SELECT {selected}, {row} // {n_parts} % 2 AS half "
+        f"FROM (FROM {scan} WHERE {is_labelled}) AS h{joins} WHERE {row} % {n_parts} = 0"
     )
 
 

@@ -21,6 +21,7 @@ MAX_LEAK_ROWS = 200_000
 """Approximate maximum number of labelled rows that are tested; more rows would hardly change a fraction of 98 %."""
 
 _SAMPLE = "temp.leak_sample"
+"""Temporary table of the tested rows."""
 
 
 def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
@@ -34,7 +35,8 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
         return []
     tested = [a for a in entity.attributes if a not in targets and a.type not in ("bag", "vector")]
     connection, found = analysis.tables[0].connection, []
-    scan, is_labelled = targets[0].scan, " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets)
+    scan = targets[0].scan
+    is_labelled = " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets if a.scan == scan)
     ((n_labelled,),) = connection.execute(f"SELECT count(*) FROM {scan} WHERE {is_labelled}").fetchall()
     n_parts = max(1, math.ceil(n_labelled / MAX_LEAK_ROWS))
     connection.execute(_sample_sql(targets, tested, is_labelled, n_parts))
@@ -80,7 +82,7 @@ def _sample_sql(
     )
     row = f"hash({'h' if key is None else f'h.{quoted(key)}'})"
     return (
-        f"CREATE TEMP TABLE leak_sample AS SELECT {selected}, {row} // {n_parts} % 2 AS half "
+        f"CREATE TEMP TABLE {_SAMPLE} AS SELECT {selected}, {row} // {n_parts} % 2 AS half "
         f"FROM (FROM {scan} WHERE {is_labelled}) AS h{joins} WHERE {row} % {n_parts} = 0"
     )
 

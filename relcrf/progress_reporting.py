@@ -6,7 +6,7 @@ In a notebook, `fit` and `predict` display progress by default. In a script, req
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -20,14 +20,20 @@ from relcrf.learning.lbfgs import OptimiserState
 
 
 class ProgressMonitor(Monitor):
-    """A monitor that displays the current phase and the iterations of an optimiser."""
+    """A monitor that displays the current phase and the iterations of an optimiser.
 
-    def __init__(self, progress: Progress) -> None:
+    Args:
+        check: A function called before each report; it may raise an exception, e.g. for Ctrl-C.
+    """
+
+    def __init__(self, progress: Progress, check: Callable[[], None] = lambda: None) -> None:
         self.progress = progress
+        self.check = check
         self.task = progress.add_task("", total=None, note="")
 
     def start_phase(self, name: str) -> None:
         """Display the start of a phase of unknown length."""
+        self.check()
         self.progress.update(self.task, description=name, total=None, completed=0, note="")
 
     def report_grounding(self, template: str) -> None:
@@ -39,6 +45,7 @@ class ProgressMonitor(Monitor):
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         """Display one iteration of an optimiser."""
+        self.check()
         self.progress.update(
             self.task,
             description=f"learning: {stage}",
@@ -64,8 +71,14 @@ def progress(shown: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def console_progress(console: Console, *, disable: bool = False) -> Iterator[ProgressMonitor]:
-    """Display progress on a console, and erase it at the end. If the console is a file or a pipe, nothing is written."""
+def console_progress(
+    console: Console, *, disable: bool = False, check: Callable[[], None] = lambda: None
+) -> Iterator[ProgressMonitor]:
+    """Display progress on a console, and erase it at the end. If the console is a file or a pipe, nothing is written.
+
+    Args:
+        check: See `ProgressMonitor`.
+    """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -76,7 +89,7 @@ def console_progress(console: Console, *, disable: bool = False) -> Iterator[Pro
     enabled = not disable and (console.is_terminal or console.is_jupyter)
     display = Progress(*columns, console=console, transient=True, disable=not enabled)
     with display if enabled else nullcontext():  # older versions of Rich print an empty line after a disabled display
-        yield ProgressMonitor(display)
+        yield ProgressMonitor(display, check)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from relcrf.cli.dropped_signals import raise_dropped_signals
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import escape_unprintable
 from relcrf.progress_reporting import ProgressMonitor as ProgressMonitor
@@ -151,6 +152,7 @@ def parse_choices(pairs: Sequence[str] | None) -> dict[str, list[str]]:
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Iterator[ProgressMonitor]:
-    """Display progress on standard error, and erase it at the end."""
-    with console_progress(messages, disable=quiet or not messages.is_terminal) as monitor:
+    """Display progress on standard error, and erase it at the end; a report raises the exceptions of dropped signals."""
+    disable = quiet or not messages.is_terminal
+    with console_progress(messages, disable=disable, check=raise_dropped_signals) as monitor:
         yield monitor

@@ -243,6 +243,46 @@ def test_dropped_signals_are_resent():
     assert (done.stdout, done.stderr) == ("the clock True None\nCtrl-C True\n", "")
 
 
+CLEARED = """
+import signal
+import numpy as np
+from relcrf.cli.dropped_signals import resend_dropped_signals
+from relcrf.cli.output import show_progress
+
+
+class Interrupted(type):
+    def __getattr__(cls, name):
+        signal.raise_signal(signal.SIGINT)  # NumPy clears exceptions of such functions, like those of `enum.EnumMeta`
+        raise AttributeError(name)
+
+
+class Removed:
+    def __del__(self):
+        raise ValueError("half-initialized")
+
+
+with show_progress() as display:
+    for step in ("start_phase", "report_grounding"):
+        try:
+            with resend_dropped_signals(signal.SIGINT, KeyboardInterrupt) as received:
+                display.start_phase("before")
+                np.zeros(1) == Interrupted("Value", (), {})()
+                print(len(received) > 0)
+                Removed()  # not reported: the interrupt may be the cause
+                getattr(display, step)("after")
+                print("not reached")
+        except KeyboardInterrupt:
+            print("Ctrl-C")
+    display.start_phase("later")
+"""
+
+
+def test_cleared_exceptions_are_raised_at_next_report():
+    """C code can clear the exception of Ctrl-C without a trace; a training would continue to its last iteration."""
+    done = subprocess.run([sys.executable, "-c", CLEARED], capture_output=True, text=True, timeout=1200)
+    assert (done.stdout, done.stderr) == ("True\nCtrl-C\n" * 2, "")
+
+
 def test_too_many_factors_raise_e433(relcrf_, relcrf_json, web, tmp_path):
     _, found = relcrf_json("ground", MODEL, "--data", web)
     total = sum(template["factors"] for template in found["templates"].values())

@@ -91,7 +91,7 @@ class BagCoder(ColumnCoder):
         self._record_source(name, table)
         if self._report_nested_values(table, value_column, f"each item of the bag {name} must be one value"):
             return
-        code = self._domain_value_join(name, attribute.type.domain, table, value_column)
+        code = self._domain_code_sql(name, attribute.type.domain, table, value_column)
         amount = "1.0"
         if count_column is not None:
             amount = scalar_conversion(table, count_column, Real()).converted
@@ -100,15 +100,14 @@ class BagCoder(ColumnCoder):
                 message = f"'{bad.value}' is not a count such as 3"
                 hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table)}"
                 self.problems.append(bad.diagnostic("E215", message, table, count_column, hint))
+        row_filter = f"{text_sql(table, value_column)} IS NOT NULL"
         if code is not None and not self.problems:
-            selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
-            row_filter = f"{code[0]} IS NOT NULL" if code[1] else f"{text_sql(table, value_column)} IS NOT NULL"
+            selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code}::INTEGER AS code, {amount}::FLOAT AS count"
             for normalize in (False, True):
                 join = self._entity_join(entity.name, table, entity_column, "e", normalize=normalize)
-                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {row_filter}"
+                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} WHERE {row_filter}"
                 if self._aggregate_bag(entity.name, attribute, table, sql):
                     return
-        row_filter = f"{text_sql(table, value_column)} IS NOT NULL"
         message, hint = (
             f"a value of {name} has no {entity.name}",
             f"each row of a bag needs the key of its {entity.name}",

@@ -9,19 +9,22 @@ with int32 columns, which DuckDB joins fastest. `names.py` defines the names of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from relcrf.data.bag_coder import BagCoder
 from relcrf.data.bound_model import BoundModel
-from relcrf.data.coding import find_duplicate_rows, integer_sql, text_sql
+from relcrf.data.coding import find_duplicate_rows, integer_sql, required_sql, text_sql
+from relcrf.data.column_coder import MAX_ENUM_VALUES
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import (
     attribute_column,
     bag_table_names,
     domain_table,
+    domain_type,
     entity_table,
     listed_table,
     relation_table,
@@ -54,6 +57,10 @@ def bind(
             spec, dataset, notes=[*dataset.notes], statistics=dict(statistics or {}), given_statistics=statistics or {}
         )
         return _Binder(bound, vocabulary or {}).run()
+
+
+KEY_SAMPLE = 1000
+"""Number of rows from which the type of a key is guessed; if later keys are not whole numbers, the table is built again."""
 
 
 @dataclass(frozen=True)
@@ -159,33 +166,32 @@ class _Binder(BagCoder):
         if isinstance(domain, s.OpenDomain):
             self._add_data_values(domain, name, len(values))
             values = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))
+            if 0 < len(values) <= MAX_ENUM_VALUES:
+                in_order = f"SELECT value FROM {name} ORDER BY code"
+                self._execute(f"CREATE TYPE {quoted(domain_type(domain.name))} AS ENUM ({in_order})")
         self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
         """Append the values in the data that the table `name` of an open domain lacks, in lexicographic order."""
-        code_tables = []
-        for number, (table, column) in enumerate(self._domain_columns(domain.name)):
+        scans = []
+        for table, column in self._domain_columns(domain.name):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
-            code_table = f"cells.{domain.name}.{number}"
             source = self.bound.find_table(table.name) or table  # for a list column, `table` unnests the raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
+                values = self.dataset.store.new_name("values")
                 self._execute(
-                    f"CREATE OR REPLACE TABLE {quoted(code_table)} AS "
-                    f"SELECT raw.{quoted(column)} AS cell, {text_sql(table, column)} AS value FROM {cells}"
+                    f"CREATE TEMP TABLE {values} AS SELECT DISTINCT {text_sql(table, column)} AS value FROM {cells}"
                 )
-                self.cell_code_tables[domain.name, table.location, column] = code_table
-                code_tables.append(code_table)
-        scans = [f"SELECT DISTINCT value FROM {quoted(code_table)}" for code_table in code_tables]
-        values = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
+                scans.append(values)
+        found = " UNION ".join(f"SELECT value FROM {scan}" for scan in scans) or "SELECT NULL::VARCHAR AS value"
         self._execute(
-            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({values}) "
+            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
-        for code_table in code_tables:
-            coded = f"SELECT s.cell, d.code FROM {quoted(code_table)} AS s JOIN {name} AS d ON d.value = s.value"
-            self._execute(f"CREATE OR REPLACE TABLE {quoted(code_table)} AS {coded}")
+        for scan in scans:
+            self._execute(f"DROP TABLE {scan}")
 
     def _domain_columns(self, domain: str) -> list[tuple[RawTable, str]]:
         """Return every column that holds values of a domain."""
@@ -236,8 +242,23 @@ class _Binder(BagCoder):
             message = f"the table of {entity.name} has no key column '{entity.key}'"
             hint = f"its columns are {listing(table.columns)}; name the key in the model: entity {entity.name}(column)"
             self.problems.append(Diagnostic("E211", message, DataLocation(table.location), hint))
+        elif self._attempt(lambda: self._create_entity_table(entity, table, key)):
+            return
         else:
             key_type = self._check_keys(entity, table, key)
+        columns = self._attribute_columns(entity, table)
+        if key is None:
+            return
+        if not self.problems:
+            self._store_entities(entity, table, key, key_type, columns)
+            return
+        name, text = quoted(entity_table(entity.name)), text_sql(table, key)
+        keys = f"SELECT DISTINCT CAST({text} AS {key_type}) AS key FROM {table.scan} AS raw WHERE {text} IS NOT NULL"
+        self._execute(f"CREATE OR REPLACE TABLE {name} AS {keys}")
+        self.key_types[entity.name] = key_type
+
+    def _attribute_columns(self, entity: s.Entity, table: RawTable) -> list[str]:
+        """Return SQL of the coded columns of an entity type, without those that cannot be coded."""
         columns = []
         for attribute in entity.attributes:
             if isinstance(attribute.type, Bag):
@@ -252,22 +273,36 @@ class _Binder(BagCoder):
             column = self._attribute_sql(entity.name, attribute, table)
             if column is not None:
                 columns.append(f"{column} AS {quoted(attribute_column(attribute.name))}")
-        if key is None:
-            return
-        name, text = quoted(entity_table(entity.name)), text_sql(table, key)
-        typed = f"CAST({text} AS {key_type})"
-        if self.problems:
-            keys = f"SELECT DISTINCT {typed} AS key FROM {table.scan} AS raw WHERE {text} IS NOT NULL"
-            self._execute(f"CREATE OR REPLACE TABLE {name} AS {keys}")
-            self.key_types[entity.name] = key_type
-            return
+        return columns
+
+    def _create_entity_table(self, entity: s.Entity, table: RawTable, key: str) -> bool:
+        """Create the coded table of an entity type in one pass; return False if there is a problem."""
+        columns = self._attribute_columns(entity, table)
+        if not self.problems:
+            self._store_entities(entity, table, key, self._guess_key_type(table, key), columns)
+        return not self.problems
+
+    def _store_entities(
+        self, entity: s.Entity, table: RawTable, key: str, key_type: str, columns: Sequence[str]
+    ) -> None:
+        """Create the coded table of an entity type; the query stops at a missing or duplicate key."""
+        text = text_sql(table, key)
+        typed = required_sql(integer_sql(text) if key_type == "BIGINT" else text)
         # Sorting before numbering is faster than a window that is sorted by the key.
         rows = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw ORDER BY key"
-        numbers = "(row_number() OVER () - 1)::INTEGER AS vid"
-        self._execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {numbers}, * FROM ({rows})")
+        number = "CASE WHEN key IS DISTINCT FROM lag(key) OVER () THEN (row_number() OVER () - 1)::INTEGER END"
+        name = quoted(entity_table(entity.name))
+        ((size,),) = self._execute(
+            f"CREATE OR REPLACE TABLE {name} AS SELECT {required_sql(number)} AS vid, * FROM ({rows})"
+        )
         self.key_types[entity.name] = key_type
-        (size,) = self._execute(f"SELECT count(*) FROM {name}")[0]
-        self.bound.sizes[entity.name] = int(str(size))
+        self.bound.sizes[entity.name] = self.bound.row_counts[table.location] = int(str(size))
+
+    def _guess_key_type(self, table: RawTable, key: str) -> str:
+        """Return DuckDB's type of the key column according to the first rows."""
+        keys = f"SELECT {text_sql(table, key)} AS key FROM {table.scan} AS raw LIMIT {KEY_SAMPLE}"
+        ((whole,),) = self._execute(f"SELECT bool_and({integer_sql('key')} IS NOT NULL) FROM ({keys})")
+        return "VARCHAR" if whole is False else "BIGINT"
 
     def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
         """Report missing and duplicate keys; return DuckDB's type of the key column."""
@@ -324,57 +359,72 @@ class _Binder(BagCoder):
             self._bind_observed_tuples(relation, table)
 
     def _bind_observed_tuples(self, relation: s.Relation, table: RawTable) -> None:
+        def find_values() -> list[_ValueColumn]:
+            values = []
+            for attribute in relation.attributes:
+                column, code = table.column(attribute.name), self._attribute_sql(relation.name, attribute, table)
+                if column is not None and code is not None:
+                    values.append(_ValueColumn(attribute_column(attribute.name), column, code))
+            return values
+
         columns = self._find_argument_columns(relation, table)
-        values = []
-        for attribute in relation.attributes:
-            column, code = table.column(attribute.name), self._attribute_sql(relation.name, attribute, table)
-            if column is not None and code is not None:
-                values.append(_ValueColumn(attribute_column(attribute.name), column, code))
-        self._create_tuple_table(relation, table, columns, values, relation_table(relation.name))
+        self._create_tuple_table(relation, table, columns, find_values, relation_table(relation.name))
 
     def _create_tuple_table(
         self,
         relation: s.Relation | s.RandomRelation,
         table: RawTable,
         columns: Sequence[str | None],
-        values: Sequence[_ValueColumn],
+        find_values: Callable[[], list[_ValueColumn]],
         name: str,
     ) -> None:
         """Create the table of the distinct coded tuples with their values, or report the tuples that are invalid."""
-        codes, entity_joins = [], []
-        for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
-            if column is None:
-                codes.append(("NULL", ""))
-            elif self.spec.entity(parameter.type_name):
-                entity_joins.append((k, parameter.type_name, column))
-                codes.append((f"e{k}.vid", ""))
-            else:
-                code = self._domain_value_join(f"{relation.name}.{parameter.name}", parameter.type_name, table, column)
-                codes.append(code or ("NULL", ""))
-        if self.problems:
-            self._report_bad_tuples(relation, table, columns, values)
-            return
-        arguments = [f"a{k}" for k in range(len(codes))]
-        selected = [f"{code} AS {a}" for a, (code, _) in zip(arguments, codes, strict=True)]
-        selected += [f"{value.code_sql} AS {quoted(value.name)}" for value in values]
-        missing = " + ".join(f"count(*) - count({a})" for a in arguments)
         for normalize in (False, True):
-            joins = [
-                self._entity_join(entity, table, column, f"e{k}", normalize=normalize)
-                for k, entity, column in entity_joins
-            ]
-            joins += [join for _, join in codes]
-            self._execute(
-                f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {', '.join(selected)} "
-                f"FROM {table.scan} AS raw {' '.join(joins)}"
-            )
-            (incomplete,) = self._execute(f"SELECT {missing} FROM {quoted(name)}")[0]
-            if not incomplete:
-                break
-        duplicates = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
-        if incomplete or (values and self._execute(duplicates)):
-            self._report_bad_tuples(relation, table, columns, values)
-            assert self.problems, f"no bad row found in the table of {relation.name}, although its tuples are invalid"
+            build = partial(self._create_distinct_tuples, relation, table, columns, find_values, name, normalize)
+            if self._attempt(build):
+                return
+        self._report_bad_tuples(relation, table, columns, find_values())
+        assert self.problems, f"no bad row found in the table of {relation.name}, although its tuples are invalid"
+
+    def _create_distinct_tuples(
+        self,
+        relation: s.Relation | s.RandomRelation,
+        table: RawTable,
+        columns: Sequence[str | None],
+        find_values: Callable[[], list[_ValueColumn]],
+        name: str,
+        normalize: bool,
+    ) -> bool:
+        """Create the table of the distinct coded tuples; return False if a tuple has several values.
+
+        The query stops at a tuple without an argument, with an unknown entity, or with an invalid value.
+        """
+        values = find_values()
+        if self.problems:
+            return False
+        codes, joins = [], []
+        for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
+            assert column is not None
+            if self.spec.entity(parameter.type_name):
+                joins.append(self._entity_join(parameter.type_name, table, column, f"e{k}", normalize=normalize))
+                codes.append(f"e{k}.vid")
+            else:
+                code = self._domain_code_sql(f"{relation.name}.{parameter.name}", parameter.type_name, table, column)
+                codes.append(code or "NULL")
+        arguments = [f"a{k}" for k in range(len(codes))]
+        selected = [f"{required_sql(code)} AS {a}" for a, code in zip(arguments, codes, strict=True)]
+        selected += [f"{value.code_sql} AS {quoted(value.name)}" for value in values]
+        ((rows,),) = self._execute(
+            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {', '.join(selected)} FROM {table.scan} AS raw {' '.join(joins)}"
+        )
+        self.bound.row_counts[table.location] = int(str(rows))
+        repeated = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
+        if self._execute(repeated):
+            distinct = quoted(f"distinct.{name}")
+            self._execute(f"CREATE OR REPLACE TABLE {distinct} AS SELECT DISTINCT * FROM {quoted(name)}")
+            self._execute(f"DROP TABLE {quoted(name)}; ALTER TABLE {distinct} RENAME TO {quoted(name)}")
+            return not values or not self._execute(repeated)
+        return True
 
     def _report_bad_tuples(
         self,
@@ -448,19 +498,17 @@ class _Binder(BagCoder):
             self._bind_listed_tuples(relation, table)
 
     def _bind_listed_tuples(self, relation: s.RandomRelation, table: RawTable) -> None:
+        def find_values() -> list[_ValueColumn]:
+            if column is not None:
+                attribute = s.AttributeDeclaration(column, relation.type, predicted=True)
+                code = self._attribute_sql(relation.name, attribute, table)
+                return [] if code is None else [_ValueColumn("state", column, code)]
+            return [_ValueColumn("state", table.columns[0], "1::INTEGER")] if isinstance(relation.type, Bool) else []
+
         columns = self._find_argument_columns(relation, table)
         column = self._find_value_column(relation, table)
-        values = []
-        if column is not None:
-            code = self._attribute_sql(
-                relation.name, s.AttributeDeclaration(column, relation.type, predicted=True), table
-            )
-            if code is not None:
-                values.append(_ValueColumn("state", column, code))
-        elif isinstance(relation.type, Bool):
-            values.append(_ValueColumn("state", table.columns[0], "1::INTEGER"))
-        else:
+        if column is None and not isinstance(relation.type, Bool):
             message = f"the table of {relation.name} has no column with its values"
             hint = f"name it 'value'; the columns are {listing(table.columns)}"
             self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint))
-        self._create_tuple_table(relation, table, columns, values, listed_table(relation.name))
+        self._create_tuple_table(relation, table, columns, find_values, listed_table(relation.name))

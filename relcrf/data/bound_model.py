@@ -41,6 +41,7 @@ class BoundModel:
         closed_world: Random relations whose tuples are false unless the data lists them.
         product_relations: Random relations with a variable for every combination of argument values.
         external_tables: Coded tables that are stored as NumPy columns outside DuckDB: bags, sorted by entity and value.
+        row_counts: Number of rows of raw tables, by location, as far as binding counted them.
         sources: Locations of the raw tables, by entity type, relation, bag (`Entity.attribute`) or domain.
         repaired_tables: Raw tables to which the policies of the manifest were applied, by name.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
@@ -57,6 +58,7 @@ class BoundModel:
     missing_labels: set[tuple[str, str]] = field(default_factory=set)
     closed_world: set[str] = field(default_factory=set)
     product_relations: set[str] = field(default_factory=set)
+    row_counts: dict[str, int] = field(default_factory=dict)
     sources: dict[str, set[str]] = field(default_factory=dict)
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     repaired_tables: dict[str, RawTable] = field(default_factory=dict)

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import duckdb
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.cell_hints import manifest_hint
 from relcrf.data.coding import (
+    INVALID_CELL,
     WHOLE_TYPES,
     any_row_matches,
     find_bad_rows,
     integer_sql,
     is_numeric,
     number_list_sql,
+    required_sql,
     scalar_conversion,
     text_list_sql,
     text_sql,
 )
 from relcrf.data.dataset import RawTable, quoted
-from relcrf.data.names import domain_table, entity_table, vector_column_pattern
+from relcrf.data.names import domain_table, domain_type, entity_table, vector_column_pattern
 from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
 from relcrf.model.types import Bool, Date, DomainType, Vector
+
+MAX_ENUM_VALUES = 500_000
+"""Maximum number of values of an open domain that is also stored as a DuckDB type. A cast to a type is several times faster
+than a join with the table of values, but types are in memory, whatever the memory limit is."""
 
 
 class ColumnCoder:
@@ -39,8 +47,8 @@ class ColumnCoder:
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
         """DuckDB type of the key column, by entity type; an entity type is added when its coded table is created."""
-        self.cell_code_tables: dict[tuple[str, str, str], str] = {}
-        """Names of the tables that map raw cells to codes, by (open domain, location of the raw table, column)."""
+        self.is_optimistic = False
+        """Whether SQL of codes stops at the first invalid cell (see `attempt`), instead of being checked beforehand."""
 
     def _execute(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
@@ -55,6 +63,27 @@ class ColumnCoder:
             self.problems += error.diagnostics
             if not self.dataset.store.is_alive():
                 raise DataError(self.problems) from None
+
+    def _attempt(self, build: Callable[[], bool]) -> bool:
+        """Build a table in one pass over the rows that stops at the first invalid cell; return False if there is one.
+
+        Most tables are valid. To find and report all invalid cells of a table takes one pass for each column.
+
+        Args:
+            build: Function that builds the table; it returns False if a row is invalid for another reason.
+        """
+        n_notes = len(self.bound.notes)
+        is_valid, self.is_optimistic = False, True
+        try:
+            is_valid = not self.problems and build()
+        except duckdb.InvalidInputException as error:
+            if INVALID_CELL not in str(error):
+                raise
+        finally:
+            self.is_optimistic = False
+        if not is_valid:
+            del self.bound.notes[n_notes:]
+        return is_valid
 
     def _record_source(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.location)
@@ -84,6 +113,8 @@ class ColumnCoder:
             code = f"CAST({conversion.converted} AS INTEGER)"
         else:
             code = conversion.converted
+        if self.is_optimistic:
+            return required_sql(code, conversion.present)
         condition = f"({conversion.present}) AND {conversion.converted} IS NULL"
         bad = find_bad_rows(self.connection, table, column, condition)
         if bad:
@@ -96,7 +127,7 @@ class ColumnCoder:
                 hint = f"declare {owner}.{attribute.name} as datetime: a date has no time of day"
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
-        return f"CASE WHEN {conversion.present} THEN {code} END"
+        return code
 
     def _report_nested_values(self, table: RawTable, column: str, hint: str) -> bool:
         """Report the cells of a column if they are lists or structures, of which the text is not a value."""
@@ -112,6 +143,8 @@ class ColumnCoder:
         domain = self.spec.domain(domain_name)
         text = text_sql(table, column)
         if isinstance(domain, OpenDomain):
+            if 0 < len(self.bound.domains[domain_name]) <= MAX_ENUM_VALUES:
+                return f"enum_code(TRY_CAST({text} AS {quoted(domain_type(domain_name))}))::INTEGER"
             return f"(SELECT d.code FROM {quoted(domain_table(domain_name))} AS d WHERE d.value = {text})"
         if isinstance(domain, RangeDomain):
             number = integer_sql(text)
@@ -129,6 +162,8 @@ class ColumnCoder:
                 position = f"coalesce({position}, nullif(list_position({numbers}, {number}), 0))"
             code = f"({position} - 1)::INTEGER"
             allowed = listing(values)
+        if self.is_optimistic:
+            return required_sql(code, f"{text} IS NOT NULL")
         bad = find_bad_rows(self.connection, table, column, f"{text} IS NOT NULL AND {code} IS NULL")
         if bad:
             message = f"'{bad.value}' is not a value of {domain_name}"
@@ -173,17 +208,6 @@ class ColumnCoder:
         else:
             self.problems.append(Diagnostic("E217", message, DataLocation(table.location, column=columns[0]), hint))
         return None
-
-    def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """Return SQL of a column's codes, and SQL of a join that the codes need, or ''; None for an invalid column."""
-        if isinstance(self.spec.domain(domain), OpenDomain):
-            name = quoted(f"d_{column}")
-            code_table = self.cell_code_tables.get((domain, table.location, column))
-            if code_table is None:
-                return None  # the table is unreadable; this has been reported
-            return f"{name}.code", f"LEFT JOIN {quoted(code_table)} AS {name} ON {name}.cell = raw.{quoted(column)}"
-        code = self._domain_code_sql(description, domain, table, column)
-        return None if code is None else (code, "")
 
     def _key_sql(self, entity: str, table: RawTable, column: str) -> str:
         key_type = self.key_types.get(entity, "VARCHAR")

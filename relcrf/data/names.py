@@ -99,6 +99,11 @@ def domain_table(domain: str) -> str:
     return f"dom.{domain}"
 
 
+def domain_type(domain: str) -> str:
+    """Return the name of the DuckDB type whose values are those of a domain, in the order of the codes."""
+    return f"type.{domain}"
+
+
 def type_table(spec: ModelSpec, type_name: str) -> tuple[str, str, str]:
     """Return the coded table of an entity type or domain, its column of indices, and its column of keys or values."""
     is_entity = spec.entity(type_name) is not None

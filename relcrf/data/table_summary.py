@@ -35,7 +35,9 @@ def describe_tables(bound: BoundModel) -> list[TableSummary]:
     """Return a summary of each table of the dataset to which a model is bound."""
     summaries = []
     for table in bound.dataset.tables.values():
-        ((rows,),) = bound.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchall()
+        rows = bound.row_counts.get(table.location)
+        if rows is None:
+            ((rows,),) = bound.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchall()
         used_by = tuple(name for name, locations in bound.sources.items() if table.location in locations)
         if table.name.lower() in bound.dataset.queried_tables:
             used_by += ("queries",)

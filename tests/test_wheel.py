@@ -68,8 +68,8 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
         folder = tmp_path / Path(page).stem
         folder.mkdir()
         text = (ROOT / page).read_text()
-        for model in re.findall(r"^```rcrf\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            (folder / "accounts.rcrf").write_text(model)
+        if saved := re.search(r"^```rcrf\n(.*?)^```\s+Save it as `(\w+\.rcrf)`", text, re.MULTILINE | re.DOTALL):
+            (folder / saved[2]).write_text(saved[1])
         commands = re.findall(r"^\$ relcrf (.+)$", text, re.MULTILINE)
         assert commands
         done = subprocess.run(

@@ -24,9 +24,9 @@ def example(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an example model and its tables.
+    """Write an example: a model and its tables, or the exports of a company.
 
-    Example: relcrf example accounts
+    Example: relcrf example fraud --out exports
     """
     folder = Path(name) if out is None else out
     paths = examples.write(name, folder, seed, force=force)

@@ -15,7 +15,6 @@ from relcrf.api import load as load_model
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.data.split_plan import parse_split
-from relcrf.datasets.accounts import accounts
 from relcrf.datasets.corridor import sensor_readings
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.datasets.friends import friends
@@ -71,12 +70,6 @@ class _ExampleSource:
 
 
 _EXAMPLES: dict[str, _ExampleSource] = {
-    "accounts": _ExampleSource(
-        "fraud",
-        "About 1,700 accounts of a shop that share devices and send money; 40 % are reviewed, some of them fraudulent.",
-        accounts,
-        "folds=5",
-    ),
     "digits": _ExampleSource(
         "digits",
         "1,797 handwritten digits of scikit-learn, 100 of them labelled, with the scores of a local classifier.",

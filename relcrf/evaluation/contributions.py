@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,14 @@ class FactorContributions:
     problem: Problem
     task: InferenceTask
 
+    @cached_property
+    def _template_names(self) -> tuple[str, ...]:
+        """The name of the template of each group of the task's graph, which lacks the larger groups if `local` built it."""
+        names, groups = self.grounding.group_names, self.problem.graph.groups
+        if len(self.task.graph.graph.groups) == len(groups):
+            return names
+        return tuple(name for name, group in zip(names, groups, strict=False) if len(group.scope) == 1)
+
     def contributions(
         self, node: int, direction: np.ndarray, removed: tuple[int, ...], depth: int
     ) -> Iterator[Contribution]:
@@ -115,7 +124,7 @@ class FactorContributions:
         grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
         for factor in bundle.factors:
             observed = self._observed_scope(factor)
-            template = "" if observed else self.grounding.group_names[factor.group]
+            template = "" if observed else self._template_names[factor.group]
             grouped.setdefault((template, observed), []).append(factor)
         for (_, observed), factors in grouped.items():
             neighbours = tuple(self._observed_neighbour(variable) for variable in observed)
@@ -183,7 +192,7 @@ class FactorContributions:
         amounts = graph.layout.matrix(self.task.weights, group.block) @ expected
         for feature, value in group.features.row(factor.factor):
             key, name = info.feature_name(feature)
-            template = self.grounding.group_names[factor.group]
+            template = self._template_names[factor.group]
             yield FeatureContribution(template, ", ".join(key), name, value, value * float(amounts[feature]))
 
     def _observed_scope(self, factor: LocalFactor) -> tuple[int, ...]:

@@ -90,6 +90,19 @@ def assert_additive(one):
             assert_additive(source)
 
 
+@pytest.mark.parametrize("backend", ["local", "smooth"])
+def test_templates_after_a_template_over_two_variables_keep_their_names(backend):
+    """`local` and the base predictions of `smooth` use a graph without the factors over several variables."""
+    data, pair = tables(), "template linked(p: Page, q: Page) where Link(p, q) over p.topic, q.topic\n"
+    found = []
+    for text in (MODEL, MODEL.replace(pair, "").replace("template prior", f"{pair}template prior")):
+        fit = relcrf.parse(text).fit(relcrf.Dataset(data), backend)
+        explained = fit.explain(fit.ground(relcrf.Dataset(data)), "Page/1")
+        found.append({one.templates: one.amount for one in explained.contributions if one.kind == "itself"})
+    assert set(found[0]) <= {("prior",), ("word",), ("colour",), ("long",)}
+    assert found[0] == pytest.approx(found[1])
+
+
 @pytest.mark.parametrize("backend", EXACT)
 @pytest.mark.parametrize("seed", range(2))
 def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):

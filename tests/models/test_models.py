@@ -14,7 +14,6 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.datasets.accounts import accounts
 from relcrf.evaluation.splits import partition_variables
 from relcrf.resources import resource_path
 
@@ -212,12 +211,8 @@ def cooking(rng):
     return {"recipe": pd.DataFrame({"id": range(100)}), "uses": pd.DataFrame(listed, columns=["r", "i"])}
 
 
-def fraud(rng):
-    return accounts(int(rng.integers(100)))
-
-
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
-MAKERS += (sensors_evidence, random_field, jester, cooking, fraud)
+MAKERS += (sensors_evidence, random_field, jester, cooking)
 SMALL = {f.__name__: f for f in MAKERS} | {"cora_words": cora}
 # Backend, evaluated attribute or relation, and minimum accuracy.
 EXPECTATIONS = {
@@ -239,7 +234,6 @@ EXPECTATIONS = {
     "random_field": ("ess", "on", 0.75),
     "jester": ("grafting", "likes", 0.6),
     "cooking": ("grafting", "uses", 0.85),
-    "fraud": ("ess", "Account.verdict", 0.93),
 }
 
 SETTINGS = {"entities": {"objective": "piecewise"}}

@@ -124,6 +124,12 @@ def print_note(text: str) -> None:
     messages.print(escape_unprintable(f"note: {text}"), style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_notes(texts: Iterable[str]) -> None:
+    """Print each text as a note to standard error."""
+    for text in texts:
+        print_note(text)
+
+
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:
     """Parse `name=value` strings into a dictionary.
 

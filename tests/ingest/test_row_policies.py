@@ -268,14 +268,59 @@ def test_invalid_policies_are_errors(line, message, tmp_path):
     assert [(d.code, message in d.message) for d in caught.value.diagnostics] == [("E232", True)]
 
 
-def test_notes_reach_the_commands_and_the_run_folder(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def repaired(tmp_path):
+    """Return the model file, the folder of tables with a manifest that repairs them, and the note on one repair."""
     both = 'duplicates = "first"\norphans = "drop"'
     data = write(tmp_path / "data", "csv", dict.fromkeys(("customer", *REFERRING), both))
     (tmp_path / "m.rcrf").write_text(MODEL)
-    note = 'customer: dropped 3 rows with the key of another row (duplicates = "first")'
-    model, run = str(tmp_path / "m.rcrf"), tmp_path / "run"
-    arguments = (["check", model], ["train", model, "--backend", "local", "--out", run])
+    return tmp_path / "m.rcrf", data, 'customer: dropped 3 rows with the key of another row (duplicates = "first")'
+
+
+SPLIT = ("--split", "hide=0.4", "--backend", "local")
+
+
+def test_notes_reach_the_commands_and_the_run_folder(repaired, tmp_path, capsys, monkeypatch):
+    model, data, note = repaired
+    run = tmp_path / "run"
+    arguments = (
+        ["check", model],
+        ["train", model, "--backend", "local", "--out", run],
+        ["predict", run, "--attribute", "Customer.churn"],
+        ["evaluate", model, *SPLIT],
+        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+    )
     for words in arguments:
         code, _, errors = relcrf_command(capsys, monkeypatch, *words, "--data", data)
-        assert code == 0 and f"note: {note}" in errors
+        assert code == 0 and errors.count(f"note: {note}") == 1, words
     assert note in json.loads((run / "manifest.json").read_text())["provenance"]["notes"]
+
+
+def test_json_contains_the_notes(repaired, tmp_path, relcrf_json):
+    model, data, note = repaired
+    run = tmp_path / "run"
+    arguments = (
+        ["check", model],
+        ["train", model, "--backend", "local", "--out", run],
+        ["predict", run],
+        ["evaluate", model, *SPLIT],
+        ["evaluate", run, "--split", "hide=0.4"],
+        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+    )
+    for words in arguments:
+        code, found = relcrf_json(*words, "--data", data)
+        assert code == 0 and note in found["notes"], words
+
+
+def test_predict_repairs_new_tables_by_the_manifest_of_the_run(repaired, tmp_path, capsys, monkeypatch):
+    model, data, _ = repaired
+    run = tmp_path / "run"
+    words = ("train", model, "--data", data, "--backend", "local", "--out", run)
+    assert relcrf_command(capsys, monkeypatch, *words)[0] == 0
+    monkeypatch.setitem(globals(), "CUSTOMERS", [*CUSTOMERS[:3], {"id": "c3", "city": "Thun", "age": 5, "churn": None}])
+    new = write(tmp_path / "new", "csv")
+    (new / "dataset.toml").unlink()
+    code, _, errors = relcrf_command(
+        capsys, monkeypatch, "predict", run, "--data", new, "--attribute", "Customer.churn"
+    )
+    assert code == 0 and 'customer: dropped 1 row with the key of another row (duplicates = "first")' in errors

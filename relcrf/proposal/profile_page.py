@@ -8,7 +8,7 @@ from relcrf.data.extras import import_extra
 from relcrf.files import write_text
 from relcrf.printable import escape_unprintable
 from relcrf.proposal.data_profile import DataProfile
-from relcrf.proposal.schema_diagram import schema_svg
+from relcrf.proposal.schema_picture import schema_svg
 from relcrf.proposal.templates import MAX_NEIGHBOURS
 from relcrf.report.page import page_environment, read_resource
 from relcrf.report.plot import EXTRA
@@ -20,6 +20,7 @@ PURPOSE = "relcrf profile"
 def write_profile(out: Path, profile: DataProfile) -> None:
     """Write the page atomically; create the parent folder."""
     import_extra("jinja2", EXTRA, PURPOSE)
+    analysis = profile.analysis
     html = (
         page_environment(PURPOSE)
         .get_template("profile.html")
@@ -27,7 +28,7 @@ def write_profile(out: Path, profile: DataProfile) -> None:
             css=read_resource("page.css"),
             name=profile.source,
             profile=profile,
-            diagram="" if profile.analysis is None else schema_svg(profile.analysis.schema),
+            diagram="" if analysis is None else schema_svg(analysis.schema, analysis.target.names),
             max_neighbours=MAX_NEIGHBOURS,
         )
     )

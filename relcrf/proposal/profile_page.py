@@ -29,8 +29,19 @@ def write_profile(out: Path, profile: DataProfile) -> None:
             name=profile.source,
             profile=profile,
             diagram="" if analysis is None else schema_svg(analysis.schema, analysis.target.names),
+            roles=_column_roles(profile),
+            n_missing=sum(column.rows - column.present for table in profile.tables for column in table.columns),
+            n_cells=sum(column.rows for table in profile.tables for column in table.columns),
             max_neighbours=MAX_NEIGHBOURS,
         )
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, escape_unprintable(html, allowed="\n\t"))
+
+
+def _column_roles(profile: DataProfile) -> dict[str, list[str]]:
+    """Return the roles of keys and links, such as `key` and `→ shop.id`, by `table.column`."""
+    roles: dict[str, list[str]] = {key.column: ["key"] for key in profile.keys}
+    for link in profile.links:
+        roles.setdefault(link.column, []).append(f"→ {link.target}")
+    return roles

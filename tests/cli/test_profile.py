@@ -6,9 +6,11 @@ import statistics
 from collections import Counter
 from xml.etree import ElementTree
 
+import browser
 import duckdb
 import numpy as np
 import pytest
+from html_page import Page
 from tables import small_web, write_tables
 
 import relcrf
@@ -16,11 +18,13 @@ from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.data_profile import profile_data
 from relcrf.proposal.leaks import MAX_LEAK_ROWS
 from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.profile_page import write_profile
 from relcrf.proposal.proposal import propose
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
 from relcrf.proposal.schema_diagram import schema_lines
 from relcrf.proposal.schema_picture import schema_svg
 from relcrf.proposal.table_statistics import N_BARS, describe_table
+from relcrf.report.page import read_resource
 
 
 @pytest.fixture(scope="module")
@@ -286,3 +290,54 @@ def test_diagram_shortens_long_names_and_lists():
     assert (f"{'long' * 7}l…", f"{'long' * 12}9: real") in texts  # the target comes first
     assert ("数据" * 7 + "…", f"{'数据' * 12}: real") in texts
     assert any(whole == "Relation" * 9 for _, whole in texts)
+
+
+def test_page_describes_columns(tmp_path, relcrf_):
+    note = ("word " * 30).strip()
+    rows = [
+        {"id": f"i{k}", "kind": "abcdefg"[k % 7], "size": 12345.5 + 1000 * k, "year": 1990 + k % 40, "note": note,
+         "shop": f"s{k % 50}", "label": "xy"[k % 2]}
+        for k in range(2000)
+    ]  # fmt: skip
+    rows[5]["kind"] = None
+    shops = [{"id": f"s{k}", "city": f"c{k % 3}"} for k in range(50)]
+    folder = write_tables(tmp_path / "d", item=rows, shop=shops)
+    assert relcrf_("profile", folder, "--out", tmp_path / "p.html", "--predict", "item.label")[0] == 0
+    page = (tmp_path / "p.html").read_text()
+    Page(page).require_closed()
+    cells = {
+        name: re.search(rf'<td class="name">{name}.*?</tr>', page, re.DOTALL)[0]
+        for name in ("id", "kind", "size", "year", "note", "shop")
+    }
+    assert "key" in cells["id"] and "→ shop.id" in cells["shop"]
+    assert 'title="1 of 2,000">0.1%' in cells["kind"] and "2 other values" in cells["kind"]
+    assert "12,345.5" in cells["size"] and ">1990</small>" in cells["year"]
+    assert f'<span title="{note}">' in cells["note"]
+    for heading in ("Tables", "Keys and links", "Entities and relations", "Target: Item.label"):
+        assert heading in Page(page).text("h2")
+    assert "No attribute is suspected to contain the label." in page
+    tables = re.findall(r"<table>", page)
+    captions = re.findall(r'(?:</p>|</h3>|figure>)\s*<div class="table"', page)
+    assert len(captions) == len(tables)  # each table follows a paragraph that explains it
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="needs Chromium")
+def test_page_fits_narrow_and_wide_windows(shops, tmp_path):
+    schema = schema_of(15, [[0, k] for k in range(1, 15)])
+    name = "customer_account_history_records"
+    for k, entity in enumerate(schema.entities):
+        entity.attributes.append(ProposedAttribute(name[: 12 + k], "enumeration", "", ""))
+        schema.relations[k - 1].name = name[: 12 + k].title()
+    (tmp_path / "d.html").write_text(
+        f"<meta charset=utf-8><style>{read_resource('page.css')}</style>{schema_svg(schema)}"
+    )
+    write_profile(tmp_path / "p.html", profile_data(str(shops[0]), "shop.closed", DEFAULT_MEMORY))
+    measure = (
+        "[...document.querySelectorAll('g.box svg text, g.relation text')].filter(t => t.getBBox().width > 240).length"
+    )
+    with browser.browser(tmp_path / "b") as page:
+        page.open(tmp_path / "d.html", 1200)
+        assert page.ask("document.querySelectorAll('g.box svg text').length") > 15 and page.ask(measure) == 0
+        for width in (360, 1200):
+            page.open(tmp_path / "p.html", width)
+            assert page.ask("document.documentElement.scrollWidth") <= width

@@ -19,6 +19,7 @@ from relcrf.backends.base import Problem
 from relcrf.backends.registry import backend_class
 from relcrf.columns.storage import read_rows
 from relcrf.data.bound_model import BoundModel
+from relcrf.data.row_repairs import RowRepair
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_hash import hash_rows
 from relcrf.graph.factor_graph import RepeatedScope
@@ -89,6 +90,7 @@ class Provenance:
         tables: Digests of the tables that the model reads, by name.
         versions: Versions of relcrf, Python, numerical packages and plugins, and the machine type.
         notes: What reading the tables assumed, and the rows that the policies of the data's manifest repaired.
+        repairs: The repairs among the notes, with examples; empty for a run of a version that did not store them.
     """
 
     fingerprint: str
@@ -96,11 +98,18 @@ class Provenance:
     tables: Mapping[str, TableDigest]
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    repairs: tuple[RowRepair, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The notes that do not report a repair of rows."""
+        texts = {str(repair) for repair in self.repairs}
+        return tuple(note for note in self.notes if note not in texts)
 
     @classmethod
     def collect(cls, fingerprint: str, protocol: TrainingProtocol, bound: BoundModel) -> Provenance:
         """Return the provenance of a training run in the current process."""
-        return cls(fingerprint, protocol, table_digests(bound), versions(), tuple(bound.notes))
+        return cls(fingerprint, protocol, table_digests(bound), versions(), tuple(bound.notes), tuple(bound.repairs))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the provenance in a form that JSON can represent."""

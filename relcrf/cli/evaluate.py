@@ -22,6 +22,7 @@ from relcrf.cli.output import (
     print_json,
     print_line,
     print_note,
+    print_notes,
     print_table,
     print_warnings,
     print_wide_table,
@@ -141,6 +142,7 @@ def evaluate(
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
         return
     tables.note_cache_use()
+    print_notes(evaluation.notes)
     _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     _print_evaluation(evaluation)
     _print_leaks(evaluation.leakage)
@@ -371,6 +373,7 @@ def compare(
         return
     print_warnings(loaded.warnings)
     tables.note_cache_use()
+    print_notes(evaluation.notes)
     _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     for attribute in evaluation.predictions.attributes:
         _print_comparison(evaluation, attribute)

@@ -12,7 +12,7 @@ import typer
 from relcrf import api
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import GroundingOptions, MaxFactorsOption, ModelArgument, SessionOptions
-from relcrf.cli.output import format_size, print_json, print_line, print_note, print_table, print_warnings
+from relcrf.cli.output import format_size, print_json, print_line, print_note, print_notes, print_table, print_warnings
 from relcrf.data.frame import Frame, require_writable
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.engines.choice import NAMES, get_engine
@@ -101,8 +101,7 @@ def ground(
     seconds = time.perf_counter() - started
     if not as_json:
         print_warnings(loaded.warnings)
-        for text in grounding.bound.notes:
-            print_note(text)
+        print_notes(grounding.bound.notes)
         tables.note_cache_use()
     cache = tables.block_cache
     cached = {} if cache is None else {"cache": {"loaded": cache.hits, "computed": cache.misses}}

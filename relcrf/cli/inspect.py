@@ -15,6 +15,7 @@ from relcrf.cli.output import (
     print_json,
     print_line,
     print_note,
+    print_notes,
     print_table,
     print_warnings,
     show_progress,
@@ -99,8 +100,7 @@ def plan(
         return
     if not as_json:
         print_warnings(loaded.warnings)
-        for text in bound.notes:
-            print_note(text)
+        print_notes(bound.notes)
         _print_plan(rows)
         _print_memory(rows, tables.dataset.store.n_bytes)
     if errors:

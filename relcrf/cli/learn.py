@@ -38,6 +38,7 @@ from relcrf.cli.output import (
     print_json,
     print_line,
     print_note,
+    print_notes,
     print_table,
     print_warnings,
 )
@@ -183,6 +184,7 @@ def train(
     if session.as_json:
         results: dict[str, Any] = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         results["templates"] = [each.as_dict() for each in learned.template_statistics]
+        results["notes"] = training.grounding.bound.notes
         if selected is not None:
             results |= {"settings": selected.settings, "selection": selected.rows}
         if choice is not None:
@@ -192,8 +194,7 @@ def train(
     print_warnings([*loaded.warnings, *unseen_template_warnings(learned)])
     holdout.note_held_out_labels(training.grounding)
     tables.note_cache_use()
-    for text in training.grounding.bound.notes:
-        print_note(text)
+    print_notes(training.grounding.bound.notes)
     _print_training(learned, selected, choice)
     print_line(
         f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote the run folder '{folder.out}'"
@@ -337,6 +338,7 @@ def predict(
                 "predictions": {} if out else {name: frame.to_dicts() for name, frame in frames.items()},
                 "queries": {name: len(frame) for name, frame in frames.items()},
                 "unseen_keys": prediction.unseen_keys,
+                "notes": grounding.bound.notes,
                 "verdict": asdict(verdict),
                 "seconds": prediction.seconds,
                 "out": out,
@@ -347,6 +349,7 @@ def predict(
         return
     holdout.note_held_out_labels(grounding)
     tables.note_cache_use()
+    print_notes(grounding.bound.notes)
     for template, count in prediction.unseen_keys.items():
         print_note(f"{count:,} keys of template '{template}' did not occur in training; they have no learned weights")
     for name, frame in frames.items():

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from relcrf.cli.options import JsonOption, MemoryOption
-from relcrf.cli.output import console, print_json, print_line, print_note, print_table, show_progress
+from relcrf.cli.output import console, print_json, print_line, print_note, print_notes, print_table, show_progress
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.proposal import Proposal, propose
 from relcrf.proposal.schema_diagram import schema_lines
@@ -81,8 +81,7 @@ def _print_proposal(proposal: Proposal, seconds: float) -> None:
         print_line(f"other targets, for --predict: {', '.join(analysis.alternatives)}")
     if proposal.trial is not None:
         _print_trial(proposal.trial)
-    for text in draft.notes:
-        print_note(text)
+    print_notes(draft.notes)
 
 
 def _print_trial(trial: ModelTrial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,9 @@ from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import escape_unprintable
 from relcrf.progress_reporting import ProgressMonitor as ProgressMonitor
 from relcrf.progress_reporting import console_progress
+
+_BORDER_WIDTH = 3
+"""Width of the border of a column and of the spaces on both sides of its cells."""
 
 console = Console()
 messages = Console(stderr=True)
@@ -42,17 +46,56 @@ def _to_json_value(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table with right-aligned numbers. Strings are escaped as in `print_line`; `Text` objects are not."""
-    out = Table(title=_escaped_text(title), title_justify="left")
+    """Print a title and a table with right-aligned numbers. Strings are escaped as in `print_line`; `Text` objects are not.
+
+    In a table that is wider than the console, texts are wrapped at spaces and, if words are too long, after punctuation.
+    The header is omitted if all names of columns are empty.
+    """
     rows = [list(row) for row in rows]
+    cells = [
+        [_format_cell(value, 2 if name == "seconds" else 4) for name, value in zip(columns, row, strict=True)]
+        for row in rows
+    ]
+    lines = [[_escaped_text(name), *(row[k] for row in cells)] for k, name in enumerate(columns)]
+    natural = [max(cell_len(line) for text in texts for line in text.plain.split("\n")) for texts in lines]
+    words = [max((cell_len(word) for text in texts for word in text.plain.split()), default=0) for texts in lines]
+    widths = _fit_widths(natural, words, console.width - _BORDER_WIDTH * len(columns) - 1)
+    out = Table(show_header=any(columns))
     for k, name in enumerate(columns):
         is_number = all(isinstance(row[k], int | float) for row in rows)
-        out.add_column(_escaped_text(name), justify="right" if is_number else "left")
-    for row in rows:
-        out.add_row(
-            *(_format_cell(value, 2 if name == "seconds" else 4) for name, value in zip(columns, row, strict=True))
-        )
+        justify: JustifyMethod = "right" if is_number else "left"
+        out.add_column(_escaped_text(name), justify=justify, width=widths[k], overflow="fold")
+    for row in cells:
+        out.add_row(*(_break_words(text, width) for text, width in zip(row, widths, strict=True)))
+    console.print(_escaped_text(title), style="italic", soft_wrap=True)
     console.print(out)
+
+
+def _fit_widths(natural: Sequence[int], words: Sequence[int], available: int) -> list[int]:
+    """Return widths of columns with at most `available` characters in total, if possible.
+
+    Args:
+        natural: Width of each column without line breaks.
+        words: Width of the longest word of each column. Columns become narrower only if the words do not fit otherwise.
+    """
+    if sum(natural) <= available:
+        return [*natural]
+    limit = max(words)
+    while limit > 1 and sum(min(word, limit) for word in words) > available:
+        limit -= 1
+    widths = [min(word, limit) for word in words]
+    spare = [wide - width for wide, width in zip(natural, widths, strict=True)]
+    rest, total = max(available - sum(widths), 0), max(sum(spare), 1)
+    return [width + rest * extra // total for width, extra in zip(widths, spare, strict=True)]
+
+
+def _break_words(text: Text, width: int) -> Text:
+    """Insert line breaks after punctuation into words without spaces that are wider than a column."""
+    if text.spans or all(cell_len(word) <= width for word in text.plain.split()):
+        return text
+    pattern = re.compile(rf"(\S{{1,{max(width - 1, 1)}}}[_./:,-])(?=\S)")
+    words = [word if cell_len(word) <= width else pattern.sub(r"\1\n", word) for word in text.plain.split(" ")]
+    return Text(" ".join(words), style=text.style)
 
 
 def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -123,6 +166,12 @@ def print_warnings(diagnostics: Iterable[Diagnostic]) -> None:
 def print_note(text: str) -> None:
     """Print a note to standard error."""
     messages.print(escape_unprintable(f"note: {text}"), style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_notes(texts: Iterable[str]) -> None:
+    """Print each text as a note to standard error."""
+    for text in texts:
+        print_note(text)
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ import numpy as np
 from relcrf.data.coding import text_sql
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.functions import external_function
@@ -36,7 +37,8 @@ class BoundModel:
         sizes: Number of entities of each entity type.
         domains: Values of each domain, in the order of the codes; the values of an open domain come from the data.
         vector_lengths: Length of each vector attribute, by (entity type, attribute).
-        notes: Messages to the user about the assumptions that binding made.
+        notes: Messages to the user about the assumptions that binding made, and about the repairs.
+        repairs: The applications of the policies of the manifest for invalid rows.
         missing_labels: Predicted attributes without a column, as (entity type, attribute).
         closed_world: Random relations whose tuples are false unless the data lists them.
         product_relations: Random relations with a variable for every combination of argument values.
@@ -55,6 +57,7 @@ class BoundModel:
     domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    repairs: list[RowRepair] = field(default_factory=list)
     missing_labels: set[tuple[str, str]] = field(default_factory=set)
     closed_world: set[str] = field(default_factory=set)
     product_relations: set[str] = field(default_factory=set)

@@ -75,7 +75,7 @@ class RawTable(NamedColumns):
         policies: The policies for invalid rows that the manifest declares.
         reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
         files: Locations of the files, if the table has several; see `row_location`.
-        format, inner_name: See `SourceTable`.
+        format, inner_name, is_ordered: See `SourceTable`.
     """
 
     name: str
@@ -90,6 +90,7 @@ class RawTable(NamedColumns):
     files: tuple[str, ...] = ()
     format: str = ""
     inner_name: str | None = None
+    is_ordered: bool = True
 
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
@@ -469,6 +470,7 @@ class Dataset:
             files=source_table.files,
             format=source_table.format,
             inner_name=source_table.inner_name,
+            is_ordered=source_table.is_ordered,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:

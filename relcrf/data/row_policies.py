@@ -1,6 +1,6 @@
 """The policies of a manifest for invalid rows: duplicates of keys or tuples, and orphans (references to unknown entities).
 
-Each application of a policy is counted in a note of the bound model. Without a policy, binding reports the rows as errors.
+Each application of a policy is counted in a `RowRepair` of the bound model. Without a policy, binding reports the rows as errors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import row_number_column, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import repaired_table
+from relcrf.data.row_repairs import RowRepair
 from relcrf.model.spec import Entity, fold_name
 from relcrf.model.types import Vector
 
@@ -50,10 +51,11 @@ class RowRepairer:
         )
         if not count:
             return
+        example = self._describe_duplicate(table, columns)
         self._store(table, distinct_rows_sql(table, columns, policy))
         action = f"merged {_rows(count)} into" if policy == "merge" else f"dropped {_rows(count)} with"
         target = f"an earlier row with the same {identity}" if policy == "merge" else f"the {identity} of another row"
-        self.bound.notes.append(f'{table.name}: {action} {target} (duplicates = "{policy}")')
+        self._record(table, f'duplicates = "{policy}"', count, f"{action} {target}", example)
 
     def add_entities(self, entity: Entity, references: Sequence[tuple[RawTable, str]]) -> None:
         """Add the entities to which columns refer, and which the entity table lacks, with all attributes missing.
@@ -71,6 +73,11 @@ class RowRepairer:
         count = self._query_number(f"SELECT count(*) FROM ({keys})")
         if not count:
             return
+        example = next(
+            f"{text} of {other.name}"
+            for other, column in references
+            if (text := self._describe_row(other, [column], orphan_sql(other, column, table, key)))
+        )
         known = ", ".join(text_sql(table, c) if c == key else f"raw.{quoted(c)}" for c in table.columns)
         added = ", ".join("added.key" if c == key else "NULL" for c in table.columns)
         number = f"raw.{row_number_column(table)}"
@@ -80,7 +87,8 @@ class RowRepairer:
         self.bound.sources.setdefault(entity.name, set()).update(other.location for other, _ in references)
         names = ", ".join(dict.fromkeys(other.name for other, _ in references))
         entities = f"{count:,} {entity.name}" + (" entity" if count == 1 else " entities")
-        self.bound.notes.append(f'{table.name}: added {entities} to which rows refer (orphans = "add" of {names})')
+        policy = f'orphans = "add" of {names}'
+        self._record(table, policy, count, f"added {entities} to which rows refer", example)
 
     def drop_orphans(self, name: str, table: RawTable, references: Mapping[str, Entity]) -> None:
         """Drop the rows of a table with a reference that is missing or names an unknown entity.
@@ -100,9 +108,44 @@ class RowRepairer:
         condition = " OR ".join(conditions)
         count = self._query_number(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}")
         if count:
+            example = self._describe_row(table, [*references], condition)
             self._store(table, f"SELECT raw.* FROM {scan_with_row_numbers(table)} WHERE NOT ({condition})")
             kinds = " or ".join(dict.fromkeys(entity.name for entity in references.values()))
-            self.bound.notes.append(f'{table.name}: dropped {_rows(count)} without a known {kinds} (orphans = "drop")')
+            self._record(table, 'orphans = "drop"', count, f"dropped {_rows(count)} without a known {kinds}", example)
+
+    def _describe_duplicate(self, table: RawTable, columns: Sequence[str]) -> str:
+        """Return the texts of the first duplicate, with the number of its row and of the row that it repeats."""
+        texts, present = _identity_sql(table, columns)
+        row = f"raw.{row_number_column(table)}"
+        first = f"first_value({row}) OVER (PARTITION BY {texts} ORDER BY {row})"
+        query = (
+            f"SELECT {first}, {row}, {texts} FROM {scan_with_row_numbers(table)} WHERE {present} "
+            f"QUALIFY {row} > {first} ORDER BY {'2' if table.is_ordered else texts} LIMIT 1"
+        )
+        ((earlier, later, *cells),) = self.bound.connection.execute(query).fetchall()
+        if not table.is_ordered:
+            return f"{_cell_list(cells)} in several rows"
+        location, _ = table.row_location(earlier)
+        return f"{_cell_list(cells)} in rows {table.row_name(earlier)} and {table.row_name(later, location)}"
+
+    def _describe_row(self, table: RawTable, columns: Sequence[str], condition: str) -> str:
+        """Return the texts of the first row that satisfies a SQL condition, and its number; empty if there is none."""
+        texts, _ = _identity_sql(table, columns)
+        query = (
+            f"SELECT raw.{row_number_column(table)}, {texts} FROM {scan_with_row_numbers(table)} WHERE {condition} "
+            f"ORDER BY {'1' if table.is_ordered else texts} LIMIT 1"
+        )
+        rows = self.bound.connection.execute(query).fetchall()
+        if not rows:
+            return ""
+        number, *cells = rows[0]
+        return _cell_list(cells) + (f" in row {table.row_name(number)}" if table.is_ordered else "")
+
+    def _record(self, table: RawTable, policy: str, count: int, action: str, example: str) -> None:
+        """Add a repair, and a note on it, to the bound model."""
+        repair = RowRepair(table.name, table.location, policy, count, action, example)
+        self.bound.repairs.append(repair)
+        self.bound.notes.append(str(repair))
 
     def _query_number(self, sql: str) -> int:
         ((number,),) = self.bound.connection.execute(sql).fetchall()
@@ -156,6 +199,11 @@ def orphan_sql(table: RawTable, column: str, entity_table: RawTable, key: str) -
     keys = f"SELECT {key_text} FROM {entity_table.scan} AS raw WHERE {key_text} IS NOT NULL"
     text = text_sql(table, column)
     return f"({text} IS NOT NULL AND {text} NOT IN ({keys}))"
+
+
+def _cell_list(cells: Sequence[str | None]) -> str:
+    """Return the texts of cells in quotes, separated by commas; a missing text is `an empty cell`."""
+    return ", ".join("an empty cell" if cell is None else f"'{cell}'" for cell in cells)
 
 
 def _rows(count: int) -> str:

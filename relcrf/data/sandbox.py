@@ -60,7 +60,10 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
             except duckdb.Error as error:
                 raise _execution_error(query, error, [*tables, *queries_by_name]) from None
     store.connection.execute(f"{attach} (READ_ONLY)")
-    return [SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}") for q in queries]
+    return [
+        SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}", is_ordered=False)
+        for q in queries
+    ]
 
 
 def referenced_tables(query: QueryEntry) -> set[str]:

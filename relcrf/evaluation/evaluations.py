@@ -41,6 +41,7 @@ class Evaluation:
         part_sizes: The numbers of labels of each fold's parts.
         results: The result of each system except `MAJORITY`, by the name of the system.
         predictions: The predictions of `MAJORITY` and of the systems that did not fail.
+        notes: What reading the tables assumed, and the rows that the policies of the manifest repaired.
     """
 
     plan: SplitPlan
@@ -49,6 +50,7 @@ class Evaluation:
     results: Mapping[str, SystemResult]
     predictions: Predictions
     leakage: Leakage
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_results(
@@ -70,7 +72,8 @@ class Evaluation:
             by_system = {MAJORITY: tuple(predict_frequencies(grounding, fold) for fold in folds), **by_system}
         predictions = Predictions.from_folds(grounding, folds, by_system, groups)
         sizes = tuple(fold.part_sizes(labelled) for fold in folds)
-        return cls(plan, folds, sizes, results, predictions, measure_leakage(grounding, folds))
+        leakage, notes = measure_leakage(grounding, folds), tuple(grounding.bound.notes)
+        return cls(plan, folds, sizes, results, predictions, leakage, notes)
 
     @property
     def split(self) -> str:
@@ -83,7 +86,7 @@ class Evaluation:
         return sum(result.n_loaded for result in self.results.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return measures, timings and leakage as a JSON object."""
+        """Return measures, timings, leakage and notes as a JSON object."""
         predictions = self.predictions
         seconds = {
             name: dict(zip(("learn", "infer"), predictions.seconds(name), strict=True)) for name in predictions.systems
@@ -99,6 +102,7 @@ class Evaluation:
             "converged": {name: predictions.converged(name) for name in predictions.systems},
             "leaks": self.leakage.as_dict(),
             "folds_loaded": self.n_loaded,
+            "notes": list(self.notes),
         }
 
     def scores_as_dict(self) -> dict[str, Any]:

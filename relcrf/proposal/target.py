@@ -27,6 +27,13 @@ class PredictionTarget:
     relation: ProposedRelation | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the predicted relation or attributes."""
+        if self.relation is not None:
+            return (self.relation.name,)
+        return tuple(f"{self.entity.name}.{attribute.name}" for attribute in self.attributes) if self.entity else ()
+
+    @property
     def name(self) -> str:
         """The name of the target, as `--predict` accepts it."""
         if self.relation is not None:

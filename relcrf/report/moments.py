@@ -20,6 +20,9 @@ MAX_ROWS = 20
 MAX_POINTS = 1000
 """Maximum number of points of the plot: half are the largest mismatches, half are spread evenly over all moments."""
 
+N_TICKS = 5
+"""Number of ticks that the locator of the horizontal axis aims at; the labels of more ticks overlap."""
+
 MISMATCH_LIMIT = 2.0
 """Difference in standard errors above which a moment counts as mismatched."""
 
@@ -72,6 +75,7 @@ def _plot(empirical: np.ndarray, expected: np.ndarray, differences: np.ndarray) 
         # Symmetric logarithmic scale, linear below 1, because moments may be 0 or negative.
         for scale in (axes.set_xscale, axes.set_yscale):
             scale("symlog", linthresh=1.0)
+        axes.xaxis.get_major_locator().set_params(numticks=N_TICKS)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("empirical moment")

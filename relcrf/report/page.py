@@ -33,6 +33,9 @@ from relcrf.text.highlight import RcrfLexer
 PURPOSE = "relcrf report"
 """Argument of `import_extra` for the packages that render the page."""
 
+MIN_SEPARATED, MAX_DIGITS_WRITTEN = 10_000, 1e12
+"""Range of the cells that have separators of thousands: a smaller number may be a year, a larger one has an exponent."""
+
 _LIGHT, _DARK = (
     HtmlFormatter(style=style, cssclass="model", nobackground=True) for style in ("default", "github-dark")
 )
@@ -155,6 +158,7 @@ def page_environment(purpose: str) -> Any:
         "measure": _format_measure,
         "percent": _format_percentage,
         "sentence": _format_sentence,
+        "value": _format_value,
     }
     return environment
 
@@ -178,6 +182,17 @@ def _format_number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "none" if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _format_value(text: str) -> str:
+    """Insert separators of thousands into the text of a number of more than four digits; return other texts unchanged."""
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not MIN_SEPARATED <= abs(number) < MAX_DIGITS_WRITTEN:
+        return text
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}"
 
 
 def _format_measure(value: float) -> str:

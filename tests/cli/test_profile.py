@@ -6,9 +6,11 @@ import statistics
 from collections import Counter
 from xml.etree import ElementTree
 
+import browser
 import duckdb
 import numpy as np
 import pytest
+from html_page import Page
 from tables import small_web, write_tables
 
 import relcrf
@@ -16,10 +18,13 @@ from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.data_profile import profile_data
 from relcrf.proposal.leaks import MAX_LEAK_ROWS
 from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.profile_page import write_profile
 from relcrf.proposal.proposal import propose
-from relcrf.proposal.schema import ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
-from relcrf.proposal.schema_diagram import schema_lines, schema_svg
+from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
+from relcrf.proposal.schema_diagram import schema_lines
+from relcrf.proposal.schema_picture import schema_svg
 from relcrf.proposal.table_statistics import N_BARS, describe_table
+from relcrf.report.page import read_resource
 
 
 @pytest.fixture(scope="module")
@@ -195,27 +200,144 @@ def test_tables_without_a_target(tmp_path, relcrf_):
     assert code == 2 and "E312" in err
 
 
+SVG = "{http://www.w3.org/2000/svg}"
+
+
 def test_diagram_shows_all_entities_and_relations(tmp_path):
-    schema = propose(str(small_web(tmp_path / "web")), tmp_path / "m.rcrf", None, "1GB").draft.analysis.schema
-    assert schema_lines(schema, 78)[0].startswith("Page 1 ─── n Link (")
-    root = ElementTree.fromstring(schema_svg(schema))
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "Page (60)" in texts and any(text.startswith("Link (") for text in texts)
+    analysis = propose(str(small_web(tmp_path / "web")), tmp_path / "m.rcrf", None, "1GB").draft.analysis
+    assert schema_lines(analysis.schema, 78)[0].startswith("Page 1 ─── n Link (")
+    root = ElementTree.fromstring(schema_svg(analysis.schema, analysis.target.names))
+    styles = {element.text: element.get("fill") for element in root.iter(f"{SVG}text")}
+    assert "Page (60)" in styles and any(text.startswith("↻ Link (") for text in styles)
+    coloured = [text for text, fill in styles.items() if fill == "var(--mark)"]
+    assert coloured == [f"{analysis.target.name.removeprefix('Page.')}: enumeration"]
+
+
+def schema_of(n_types, relations):
+    """Return a schema with types of 0 to 11 attributes, and a relation for each list of indices of types."""
+    entities = [ProposedEntity(f"Type{k}", "id", 10, "", "") for k in range(n_types)]
+    for k, entity in enumerate(entities):
+        entity.attributes += [ProposedAttribute(f"x{j}", "real", "", "") for j in range(5 * k % 12)]
+    proposed = [
+        ProposedRelation(
+            f"Relation{k}", [RelationArgument(f"a{j}", f"Type{t}", entities[t], "", 10) for j, t in enumerate(types)], 20, "", "r"
+        )
+        for k, types in enumerate(relations)
+    ]  # fmt: skip
+    return ProposedSchema(entities, proposed)
+
+
+def rectangles(root):
+    """Return the rectangles (left, top, right, bottom) of the boxes and of the labels of relations."""
+    groups = {"box": [], "relation": []}
+    for group in root.iter(f"{SVG}g"):
+        x, y, width, height = (float(group.find(f"{SVG}rect").get(name)) for name in ("x", "y", "width", "height"))
+        groups[group.get("class")].append((x, y, x + width, y + height))
+    return groups["box"], groups["relation"]
+
+
+@pytest.mark.parametrize("n_types", range(2, 16))
+def test_diagram_has_no_overlaps(n_types):
+    """Boxes and labels do not overlap, and lines run only in the gaps between the columns of boxes and labels."""
+    rng = np.random.default_rng(n_types)
+    relations = [[0, k] for k in range(1, n_types)]
+    relations += [rng.integers(n_types, size=rng.integers(1, 5)).tolist() for _ in range(n_types // 2)]
+    root = ElementTree.fromstring(schema_svg(schema_of(n_types, relations)))
+    width, height = map(float, root.get("viewBox").split()[2:])
+    boxes, labels = rectangles(root)
+    linking = [types for types in relations if len({*types}) > 1]
+    assert (len(boxes), len(labels)) == (n_types, len(linking))
+    for k, (left, top, right, bottom) in enumerate(found := boxes + labels):
+        assert left >= 0 and right <= width and top >= 0 and bottom <= height
+        assert all(right <= x or u <= left or bottom <= y or v <= top for x, y, u, v in found[:k])
+    paths = [
+        path.get("d") for path in root.iter(f"{SVG}path") if path.get("d").startswith("M") and "C" in path.get("d")
+    ]
+    assert len(paths) == sum(map(len, linking))
+    for path in paths:
+        start_x, start_y, *_, end_x, end_y = map(float, re.findall(r"[\d.]+", path))
+        assert any(start_x in (x, u) and y < start_y < v for x, y, u, v in labels)
+        assert any(end_x in (x, u) and y < end_y < v for x, y, u, v in boxes)
+        left, right = sorted((start_x, end_x))
+        assert all(u <= left or right <= x for x, _, u, _ in found)
 
 
 def test_diagram_joins_relations_to_all_arguments():
-    entities = [ProposedEntity(f"Type{k}", "id", 10, "", "") for k in range(9)]
-
-    def relation(*types):
-        arguments = [RelationArgument(f"a{k}", e.name, e, f"a{k}", 10) for k, e in enumerate(types)]
-        return ProposedRelation("R", arguments, 20, "", "r")
-
-    schema = ProposedSchema(entities, [relation(*entities[:3]), relation(*entities)])
+    schema = schema_of(9, [[0, 1, 2], [*range(9)], [3, 3, 4]])
     root = ElementTree.fromstring(schema_svg(schema))
-    paths = [element.get("d") for element in root.iter("{http://www.w3.org/2000/svg}path")]
-    circles = [(c.get("cx"), c.get("cy")) for c in root.iter("{http://www.w3.org/2000/svg}circle")]
-    assert len(circles) == 2
-    assert [sum(path.startswith(f"M {x} {y} ") for path in paths) for x, y in circles] == [3, 9]
-    first, second = schema_lines(schema, 78)[:2]
-    assert first == "Type0 1 ─── n R (20) n ─── 1 Type1, n ─── 1 Type2"
-    assert len(second) <= 78 and second.endswith(" and 5 more")
+    _, labels = rectangles(root)
+    paths = [path.get("d") for path in root.iter(f"{SVG}path")]
+    starts = [tuple(map(float, path.split()[1:3])) for path in paths if "C" in path]
+    assert [sum(x in (left, right) and top < y < bottom for x, y in starts) for left, top, right, bottom in labels] == [
+        3,
+        9,
+        3,
+    ]
+    first, second, _ = schema_lines(schema, 78)[:3]
+    assert first == "Type0 1 ─── n Relation0 (20) n ─── 1 Type1, n ─── 1 Type2"
+    assert len(second) <= 78 and second.endswith(" more")
+
+
+def test_diagram_shortens_long_names_and_lists():
+    schema = schema_of(2, [[0, 1], [0, 0]])
+    schema.entities[0].attributes += [ProposedAttribute(f"{'long' * 12}{k}", "real", "", "") for k in range(12)]
+    schema.entities[1].attributes.append(ProposedAttribute("数据" * 12, "real", "", ""))
+    schema.relations[0].name = "Relation" * 9
+    root = ElementTree.fromstring(schema_svg(schema, ["Type0." + "long" * 12 + "9"]))
+    texts = [(element.text, element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}text")]
+    lines = [text for text, _ in texts]
+    assert lines.count("6 more") == 0 and "5 more" in lines
+    assert (f"{'long' * 7}l…", f"{'long' * 12}9: real") in texts  # the target comes first
+    assert ("数据" * 7 + "…", f"{'数据' * 12}: real") in texts
+    assert any(whole == "Relation" * 9 for _, whole in texts)
+
+
+def test_page_describes_columns(tmp_path, relcrf_):
+    note = ("word " * 30).strip()
+    rows = [
+        {"id": f"i{k}", "kind": "abcdefg"[k % 7], "size": 12345.5 + 1000 * k, "year": 1990 + k % 40, "note": note,
+         "shop": f"s{k % 50}", "label": "xy"[k % 2]}
+        for k in range(2000)
+    ]  # fmt: skip
+    rows[5]["kind"] = None
+    shops = [{"id": f"s{k}", "city": f"c{k % 3}"} for k in range(50)]
+    folder = write_tables(tmp_path / "d", item=rows, shop=shops)
+    assert relcrf_("profile", folder, "--out", tmp_path / "p.html", "--predict", "item.label")[0] == 0
+    page = (tmp_path / "p.html").read_text()
+    Page(page).require_closed()
+    cells = {
+        name: re.search(rf'<td class="name">{name}.*?</tr>', page, re.DOTALL)[0]
+        for name in ("id", "kind", "size", "year", "note", "shop")
+    }
+    assert "key" in cells["id"] and "→ shop.id" in cells["shop"]
+    assert 'title="1 of 2,000">0.1%' in cells["kind"] and "2 other values" in cells["kind"]
+    assert "12,345.5" in cells["size"] and ">1990</small>" in cells["year"]
+    assert f'<span title="{note}">' in cells["note"]
+    for heading in ("Tables", "Keys and links", "Entities and relations", "Target: Item.label"):
+        assert heading in Page(page).text("h2")
+    assert "No attribute is suspected to contain the label." in page
+    tables = re.findall(r"<table>", page)
+    captions = re.findall(r'(?:</p>|</h3>|figure>)\s*<div class="table"', page)
+    assert len(captions) == len(tables)  # each table follows a paragraph that explains it
+
+
+@pytest.mark.skipif(browser.PROGRAM is None, reason="needs Chromium")
+def test_page_fits_narrow_and_wide_windows(shops, tmp_path):
+    schema = schema_of(15, [[0, k] for k in range(1, 15)])
+    name = "customer_account_history_records"
+    for k, entity in enumerate(schema.entities):
+        entity.attributes.append(ProposedAttribute(name[: 12 + k], "enumeration", "", ""))
+        schema.relations[k - 1].name = name[: 12 + k].title()
+    (tmp_path / "d.html").write_text(
+        f"<meta charset=utf-8><style>{read_resource('page.css')}</style>{schema_svg(schema)}"
+    )
+    write_profile(tmp_path / "p.html", profile_data(str(shops[0]), "shop.closed", DEFAULT_MEMORY))
+    measure = (
+        "[...document.querySelectorAll('g.box svg text, g.relation text')].filter(t => t.getBBox().width > 240).length"
+    )
+    with browser.browser(tmp_path / "b") as page:
+        page.open(tmp_path / "d.html", 1200)
+        assert page.ask("document.querySelectorAll('g.box svg text').length") > 15 and page.ask(measure) == 0
+        for width in (360, 1200):
+            page.open(tmp_path / "p.html", width)
+            assert page.ask("document.documentElement.scrollWidth") <= width

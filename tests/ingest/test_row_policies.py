@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from command import relcrf_command
+from html_page import Page
 from tables import write_tables
 
 from relcrf.api import parse
@@ -136,9 +137,29 @@ def test_policies_select_the_declared_rows(suffix, duplicates, orphans, tmp_path
             'buys: dropped 2 rows without a known Customer or Product (orphans = "drop")',
             'likes: dropped 1 row without a known Customer or Product (orphans = "drop")',
         ]
-    assert bound.notes == notes
+    assert bound.notes == notes == [str(repair) for repair in bound.repairs]
+    examples = {repair.table: repair.example for repair in bound.repairs}
+    if orphans == "add":
+        assert examples["product"] == "'7' in row 4 of buys" and examples["buys"] == "'c1', '1' in rows 1 and 3"
+        assert examples["customer"] == "'c8' in row 2 of customer_words"
+    else:
+        assert examples["customer"] == "'c1' in rows 1 and 3" and examples["buys"] == "'c9', '1' in row 2"
     # Columns that the model does not declare follow the same rows, e.g. for a split.
     assert bound.raw_column("Customer", "city").tolist() == [row[1] or "" for row in found["customer"]]
+
+
+def test_examples_from_queries_do_not_depend_on_the_order_of_rows(tmp_path):
+    """The rows of a query have no order, so that examples name no row, and are the first in the order of the texts."""
+    folder = write_tables(
+        tmp_path,
+        raw_customer=[{"id": name, "x": 1, "y": ""} for name in "cbcb"],
+        raw_buys=[{"a": "c", "b": name} for name in "czbya"],
+    )
+    lines = '[tables.raw_{0}]\nfile = "raw_{0}.csv"\n[tables.{0}]\nsql = "FROM raw_{0}"\n{1}\n'
+    policies = {"customer": 'duplicates = "first"', "buys": 'orphans = "drop"'}
+    (folder / "dataset.toml").write_text("".join(lines.format(*item) for item in policies.items()))
+    bound = bind(parse(PAIRS.replace("TYPE", "real")).spec, Dataset(folder))
+    assert [repair.example for repair in bound.repairs] == ["'b' in several rows", "'c', 'a'"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -268,14 +289,88 @@ def test_invalid_policies_are_errors(line, message, tmp_path):
     assert [(d.code, message in d.message) for d in caught.value.diagnostics] == [("E232", True)]
 
 
-def test_notes_reach_the_commands_and_the_run_folder(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def repaired(tmp_path):
+    """Return the model file, the folder of tables with a manifest that repairs them, and the note on one repair."""
     both = 'duplicates = "first"\norphans = "drop"'
     data = write(tmp_path / "data", "csv", dict.fromkeys(("customer", *REFERRING), both))
     (tmp_path / "m.rcrf").write_text(MODEL)
-    note = 'customer: dropped 3 rows with the key of another row (duplicates = "first")'
-    model, run = str(tmp_path / "m.rcrf"), tmp_path / "run"
-    arguments = (["check", model], ["train", model, "--backend", "local", "--out", run])
+    return tmp_path / "m.rcrf", data, 'customer: dropped 3 rows with the key of another row (duplicates = "first")'
+
+
+SPLIT = ("--split", "hide=0.4", "--backend", "local")
+
+
+def test_notes_reach_the_commands_and_the_run_folder(repaired, tmp_path, capsys, monkeypatch):
+    model, data, note = repaired
+    run = tmp_path / "run"
+    arguments = (
+        ["check", model],
+        ["train", model, "--backend", "local", "--out", run],
+        ["predict", run, "--attribute", "Customer.churn"],
+        ["evaluate", model, *SPLIT],
+        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+    )
     for words in arguments:
         code, _, errors = relcrf_command(capsys, monkeypatch, *words, "--data", data)
-        assert code == 0 and f"note: {note}" in errors
+        assert code == 0 and errors.count(f"note: {note}") == 1, words
     assert note in json.loads((run / "manifest.json").read_text())["provenance"]["notes"]
+
+
+def test_json_contains_the_notes(repaired, tmp_path, relcrf_json):
+    model, data, note = repaired
+    run = tmp_path / "run"
+    arguments = (
+        ["check", model],
+        ["train", model, "--backend", "local", "--out", run],
+        ["predict", run],
+        ["evaluate", model, *SPLIT],
+        ["evaluate", run, "--split", "hide=0.4"],
+        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+    )
+    for words in arguments:
+        code, found = relcrf_json(*words, "--data", data)
+        assert code == 0 and note in found["notes"], words
+
+
+def test_predict_repairs_new_tables_by_the_manifest_of_the_run(repaired, tmp_path, capsys, monkeypatch):
+    model, data, _ = repaired
+    run = tmp_path / "run"
+    words = ("train", model, "--data", data, "--backend", "local", "--out", run)
+    assert relcrf_command(capsys, monkeypatch, *words)[0] == 0
+    monkeypatch.setitem(globals(), "CUSTOMERS", [*CUSTOMERS[:3], {"id": "c3", "city": "Thun", "age": 5, "churn": None}])
+    new = write(tmp_path / "new", "csv")
+    (new / "dataset.toml").unlink()
+    code, _, errors = relcrf_command(
+        capsys, monkeypatch, "predict", run, "--data", new, "--attribute", "Customer.churn"
+    )
+    assert code == 0 and 'customer: dropped 1 row with the key of another row (duplicates = "first")' in errors
+
+
+def test_report_of_a_run_lists_the_repairs(repaired, tmp_path, relcrf_):
+    model, data, _ = repaired
+    run = tmp_path / "run"
+    assert relcrf_("train", model, "--data", data, "--backend", "local", "--out", run)[0] == 0
+    place = str(data / "customer.csv")
+    expected = [
+        ["customer", place, 'duplicates = "first"', "3", "dropped 3 rows with the key of another row", "'c1' in rows 1 and 3"],
+        ["buys", str(data / "buys.csv"), 'orphans = "drop"', "2", "dropped 2 rows without a known Customer or Product",
+         "'c9', '1' in row 2"],
+    ]  # fmt: skip
+    assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0
+    html = (tmp_path / "r.html").read_text()
+    rows = [Page(f"<table><tr>{part.split('</tr>')[0]}</tr></table>") for part in html.split("<tr>")[1:]]
+    cells = [[text for _, text in row.texts if text.strip()] for row in rows]
+    assert all(row in cells for row in expected), cells
+    # The manifest of a run of an earlier version lists the repairs only as notes.
+    stored = json.loads((run / "manifest.json").read_text())
+    del stored["provenance"]["repairs"]
+    (run / "manifest.json").write_text(json.dumps(stored))
+    assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0
+    items = Page((tmp_path / "r.html").read_text()).text("li")
+    assert 'customer: dropped 3 rows with the key of another row (duplicates = "first")' in items
+    # A run of a still earlier version has no notes.
+    del stored["provenance"]["notes"]
+    (run / "manifest.json").write_text(json.dumps(stored))
+    assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0
+    assert "Repairs and assumptions" not in (tmp_path / "r.html").read_text()

@@ -1,6 +1,8 @@
 """Reports of runs of `ess` and `trmrf`: contents, escaping, no scripts, and reproducible bytes."""
 
+import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,7 +15,8 @@ import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
 from relcrf.errors import DataError, UsageError
-from relcrf.report import page
+from relcrf.learning.moments import Moments
+from relcrf.report import moments, page
 from relcrf.report.weights import MAX_WEIGHTS
 from relcrf.resources import resource_path
 
@@ -122,6 +125,22 @@ def test_report_of_a_trmrf_run(trmrf):
         f"{gain:.4g}",
         f"{support:.4g}",
     ] in table
+
+
+def test_tables_have_captions(ess, trmrf):
+    """Each table follows a paragraph or plots that explain it."""
+    for run in (ess, trmrf):
+        html = page.render_report(run).html
+        assert html.count("<table>") == len(re.findall(r'</p>\s*<div class="table"', html)) > 0
+
+
+def test_horizontal_axis_of_moments_has_few_ticks(ess):
+    """The labels of all eleven powers of ten from -1e4 to 1e5 would overlap."""
+    learned = api.load_fit(ess).learned
+    wide = np.linspace(-1e4, 1e5, len(learned.moments.empirical))
+    summary = moments.summarise_moments(dataclasses.replace(learned, moments=Moments(wide, wide, np.ones_like(wide))))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", summary.plot.svg)
+    assert 3 <= texts.index("empirical moment") <= moments.N_TICKS + 1
 
 
 def test_content_security_policy_forbids_scripts(ess):

@@ -23,6 +23,7 @@ class SourceTable:
         format: The format of the file, such as `CSV, delimiter ';'`, as `relcrf check` prints it.
         note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
         files: Locations of the files of a table that has several.
+        is_ordered: Whether the rows have an order, so that row numbers identify them; False for results of queries.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
     """
 
@@ -34,6 +35,7 @@ class SourceTable:
     note: str = ""
     inner_name: str | None = None
     files: tuple[str, ...] = ()
+    is_ordered: bool = True
 
 
 class AbstractReader(ABC):

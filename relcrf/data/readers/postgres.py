@@ -105,7 +105,7 @@ def read_tables(
             try:
                 with connection.transaction():  # a savepoint: after an error, the other tables can still be read
                     scan = _copy_query(connection, f"TABLE {quoted(schema)}.{quoted(table)}", store, location)
-                found.append(SourceTable(table, location, scan))
+                found.append(SourceTable(table, location, scan, is_ordered=False))
             except psycopg.errors.InsufficientPrivilege as error:
                 message = f"no right to read the table '{schema}.{table}'"
                 hint = f"ask its owner for: GRANT SELECT ON {schema}.{table} TO {connection.info.user}"
@@ -134,7 +134,7 @@ def read_query(url: str, store: Store, name: str, sql: str) -> SourceTable:
     """
     with _connect(url) as (connection, server):
         location = f"{server}, table '{name}'"
-        return SourceTable(name, location, _copy_query(connection, sql, store, location))
+        return SourceTable(name, location, _copy_query(connection, sql, store, location), is_ordered=False)
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""Tables in the terminal: titles, headers and line breaks at a width of 80 characters."""
+
+import re
+
+import pytest
+from rich.console import Console
+
+from relcrf.cli import output
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return a function that prints a table and returns its lines."""
+
+    def lines(*arguments, width=80):
+        monkeypatch.setattr(output, "console", Console(width=width))
+        output.print_table(*arguments)
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
+def cells(lines):
+    """Return the texts of each line of the body of a table, without borders and spaces."""
+    return [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in lines if line[0] in "│┃"]
+
+
+def test_title_is_one_line_and_empty_header_is_omitted(printed):
+    title = "a title that is longer than the table"
+    assert printed(title, ("", ""), [("a", 1)]) == [title, "┌───┬───┐", "│ a │ 1 │", "└───┴───┘"]
+    assert len(printed(title, ("name", ""), [("a", 1)])) == 6
+
+
+def test_words_are_not_broken_if_all_columns_fit(printed):
+    row = ("customers_devices_operating", 3113, 1216, "39.1%", "93% [91%, 95%]", "69%")
+    found = printed("t", ("template", "factors", "seen", "fraction", "equal labels", "by chance"), [row])
+    assert max(map(len, found)) <= 80
+    texts = cells(found)
+    assert row[0] in texts[-3][0] and [line[4] for line in texts[-3:]] == ["93%", "[91%,", "95%]"]
+    words = {word for line in texts for cell in line for word in cell.split()}
+    assert {"3,113", "1,216", "39.1%", "69%", "chance"} <= words
+
+
+def test_long_words_are_broken_after_punctuation_without_loss(printed):
+    row = ("customers_devices_operating_system", "x" * 90, "evidence from the share_time_at_night of a Customers")
+    found = printed("t", ("template", "code", "description"), [row])
+    assert max(map(len, found)) <= 80 and not any("…" in line for line in found)
+    columns = [[line[k] for line in cells(found)[1:]] for k in range(3)]
+    assert ["".join(column) for column in columns[:2]] == [*row[:2]]
+    assert " ".join(" ".join(columns[2]).split()).replace("_ ", "_") == row[2]
+    assert columns[0][0].endswith("_")

@@ -102,8 +102,10 @@ class _Binder(BagCoder):
         return self.bound
 
     def _repair_rows(self) -> None:
-        """Apply the policies of the manifest for duplicate rows and orphans."""
+        """Apply the policies of the manifest for duplicate rows and orphans, and record all repairs."""
         repairer = RowRepairer(self.bound)
+        for repair in self.dataset.missing_text_repairs:
+            repairer.record(repair)
         references: list[tuple[str, str, dict[str, s.Entity]]] = []
         """For each relation and bag: its name, its table, and the entity types by the columns that refer to them."""
         for entity in self.spec.entities:

@@ -33,12 +33,13 @@ from relcrf.data.manifest import (
 )
 from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
-from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.base import AbstractReader, MissingTexts, SourceTable
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
-from relcrf.data.readers.missing_texts import replace_missing_texts
+from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
+from relcrf.data.row_repairs import RowRepair
 from relcrf.data.sandbox import referenced_tables, run_queries
 from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
@@ -48,6 +49,7 @@ from relcrf.data.store import (
     is_utf8,
     literal,
     out_of_memory_error,
+    report_read_errors,
     unreadable_error,
 )
 from relcrf.data.store import quoted as quoted
@@ -75,7 +77,7 @@ class RawTable(NamedColumns):
         policies: The policies for invalid rows that the manifest declares.
         reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
         files: Locations of the files, if the table has several; see `row_location`.
-        format, inner_name, is_ordered: See `SourceTable`.
+        format, inner_name, is_ordered, missing_texts: See `SourceTable`.
     """
 
     name: str
@@ -91,6 +93,7 @@ class RawTable(NamedColumns):
     format: str = ""
     inner_name: str | None = None
     is_ordered: bool = True
+    missing_texts: tuple[MissingTexts, ...] = ()
 
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
@@ -377,7 +380,10 @@ class Dataset:
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 location, scans = found.location, (found.scan, found.numbered_scan)
-                matches = [SourceTable(given_name, location, *scans, found.format, files=found.files)]
+                texts = found.missing_texts
+                matches = [
+                    SourceTable(given_name, location, *scans, found.format, files=found.files, missing_texts=texts)
+                ]
             case SqliteEntry(path, database_table):
                 matches = read_database(path, self.store, database_table)
             case FileEntry(paths, pattern=pattern):
@@ -438,6 +444,7 @@ class Dataset:
             format=f"{len(tables):,} files: {formats}",
             note=note,
             files=tuple(t.location for t in tables),
+            missing_texts=tuple(chain.from_iterable(t.missing_texts for t in tables)),
         )
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
@@ -471,6 +478,7 @@ class Dataset:
             format=source_table.format,
             inner_name=source_table.inner_name,
             is_ordered=source_table.is_ordered,
+            missing_texts=source_table.missing_texts,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:
@@ -484,6 +492,15 @@ class Dataset:
         )
 
     # Use
+
+    @cached_property
+    def missing_text_repairs(self) -> list[RowRepair]:
+        """The numbers of cells that were read as missing because the manifest declares their texts, by table."""
+        repairs = []
+        for table in self.tables.values():
+            with report_read_errors(table.location):
+                repairs.append(count_missing_texts(table.name, table.location, table.missing_texts, self.connection))
+        return [repair for repair in repairs if repair is not None]
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
         """Create a schema; return (cursor, schema name). The cursor uses the schema and can read all raw tables."""

@@ -142,8 +142,10 @@ class RowRepairer:
         return _cell_list(cells) + (f" in row {table.row_name(number)}" if table.is_ordered else "")
 
     def _record(self, table: RawTable, policy: str, count: int, action: str, example: str) -> None:
+        self.record(RowRepair(table.name, table.location, policy, count, action, example))
+
+    def record(self, repair: RowRepair) -> None:
         """Add a repair, and a note on it, to the bound model."""
-        repair = RowRepair(table.name, table.location, policy, count, action, example)
         self.bound.repairs.append(repair)
         self.bound.notes.append(str(repair))
 

@@ -6,7 +6,8 @@ import pytest
 from tables import write_tables
 
 import relcrf
-from relcrf.data.binding import bind
+from relcrf.data import binding, column_coder
+from relcrf.data.binding import KEY_SAMPLE, bind
 
 MODEL = """
 domain Kind = { cat, dog }
@@ -94,6 +95,47 @@ def test_integer_keys_sort_as_numbers_and_match_across_types(tmp_path):
     assert found.keys("E").tolist() == ["9", "10", "100"]
     assert found.codes("E", "d").tolist() == [1, 0, -1]
     assert found.connection.execute('SELECT * FROM "rel.R" ORDER BY ALL').fetchall() == [(0, 2), (1, 0)]
+
+
+def test_keys_that_look_like_numbers_at_first_are_texts(tmp_path):
+    """The type of a key is guessed from the first rows; a later text, or a number with a zero before it, makes all keys texts."""
+    spec = relcrf.parse("entity E { predict y : bool }\ntemplate t(e: E) over e.y").spec
+    for last, expected in (("20", "2"), ("x", "10"), ("07", "07")):
+        keys = [str(k) for k in range(2, 2 + KEY_SAMPLE)] + [str(10**6), last.replace("20", "2000000")]
+        folder = write_tables(tmp_path / last, e=[{"id": k, "y": None} for k in keys])
+        found = bind(spec, relcrf.Dataset(folder))
+        assert found.keys("E")[0] == expected and found.sizes["E"] == len(keys)
+        assert found.keys("E").tolist() == sorted(keys, key=int if last == "20" else str)
+
+
+def test_tuples_with_one_value_each_are_kept_once(tmp_path):
+    likes = [{"who": who, "whom": whom, "score": score} for who, whom, score in ("ab1", "ba2", "ab1", "ac3")]
+    likes.append({"who": " a", "whom": "b ", "score": "1.0"})
+    found = bound(tmp_path, likes=likes)
+    rows = found.connection.execute('SELECT a0, a1, "x.score" FROM "rel.Likes" ORDER BY ALL').fetchall()
+    assert rows == [(0, 1, 1.0), (0, 2, 3.0), (1, 0, 2.0)]
+
+
+def test_valid_tables_are_read_once(tmp_path, monkeypatch):
+    """Only invalid cells make binding read a table once for each column."""
+    find_bad_rows = column_coder.find_bad_rows
+    checked = []
+    monkeypatch.setattr(column_coder, "find_bad_rows", lambda *a: checked.append(a[2]) or find_bad_rows(*a))
+    bound(tmp_path / "valid")
+    assert not checked
+    with pytest.raises(relcrf.DataError):
+        bound(tmp_path / "invalid", pet=[*pets()["pet"], pets()["pet"][0] | {"id": "d", "weight": "heavy"}])
+    assert {"weight", "legs", "tame", "born"} <= set(checked)
+
+
+def test_large_open_domains_are_joined(tmp_path, monkeypatch):
+    found = bound(tmp_path / "types")
+    monkeypatch.setattr(column_coder, "MAX_ENUM_VALUES", 1)
+    monkeypatch.setattr(binding, "MAX_ENUM_VALUES", 1)
+    other = bound(tmp_path / "joins")
+    for name in found.external_tables:
+        for column, values in found.external_tables[name].items():
+            np.testing.assert_array_equal(values, other.external_tables[name][column])
 
 
 def test_values_of_vocabulary_keep_their_codes(tmp_path):

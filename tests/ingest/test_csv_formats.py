@@ -97,7 +97,8 @@ def test_note_is_shown_for_a_file_that_only_a_query_reads(tmp_path):
 def test_stated_format_is_used(text, csv, encoding, tmp_path):
     (tmp_path / "shop.csv").write_bytes(text.encode(encoding))
     write_manifest(tmp_path, csv)
-    assert read_rows(tmp_path) == (EXPECTED, [])
+    rows, notes = read_rows(tmp_path)
+    assert (rows, bool(notes)) == (EXPECTED, "missing" in csv) and all("as missing in" in note for note in notes)
 
 
 def test_comma_between_thousands_is_not_read_as_a_decimal_comma(tmp_path):

@@ -274,6 +274,28 @@ def test_missing_texts_of_every_kind_of_source(source, tmp_path):
     ]
 
 
+def test_missing_texts_are_counted(tmp_path):
+    """The count includes tables that only queries read, and all files of a pattern."""
+    for k, ages in enumerate((["NA", "30", " - "], ["NA", "41", "NA"])):
+        rows = [{"id": f"e{k}{j}", "age": age, "city": "Bern" if j else "-"} for j, age in enumerate(ages)]
+        write_tables(tmp_path, **{f"part{k}": rows})
+    pd.DataFrame({"id": [1, 2], "size": [-999.0, 3.0], "on": [True, None]}).to_parquet(tmp_path / "other.parquet")
+    (tmp_path / "dataset.toml").write_text(
+        '[tables.raw]\nfile = "part*.csv"\nmissing = ["NA", "-"]\n[tables.e]\nsql = "FROM raw"\n'
+        '[tables.other]\nfile = "other.parquet"\nmissing = ["-999"]\n[tables.same]\nfile = "other.parquet"\nmissing = ["x"]\n'
+    )
+    spec = parse("entity E { age: real  predict ok: bool }\ntemplate t(e: E) over e.ok").spec
+    bound = bind(spec, Dataset(tmp_path))
+    assert [(repair.table, repair.count, repair.example) for repair in bound.repairs] == [
+        ("raw", 6, "'-' of age"), ("other", 1, "'-999.0' of size"),
+    ]  # fmt: skip
+    assert bound.notes[:2] == [
+        'raw: read 6 cells as missing in age (4), city (2) (missing = ["NA", "-"])',
+        'other: read 1 cell as missing in size (missing = ["-999"])',
+    ]
+    assert bound.connection.execute('SELECT count("x.age"), count(*) FROM "ent.E"').fetchall() == [(2, 6)]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

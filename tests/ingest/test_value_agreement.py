@@ -245,7 +245,8 @@ def test_date_rejects_times_of_day(cell, time_zone):
     ("kind", "cell"),
     [
         ("datetime", "2024-01-31 10:00:00.1234567"), ("datetime", "infinity"), ("datetime", "31.1.2024"),
-        ("datetime", "2024-01-31 25:00"), ("time", "10:30:00+01"), ("time", "2024-01-31"), ("time", "10:30:00.0000001"),
+        ("datetime", "2024-01-31 25:00"), ("datetime", "2024-13-31 25:00:00"),
+        ("datetime", "2024-01-31x10:00:00"), ("time", "10:30:00+01"), ("time", "2024-01-31"), ("time", "10:30:00.0000001"),
         ("time", datetime.time(10, 30, tzinfo=datetime.UTC)),
     ],
 )  # fmt: skip
@@ -274,6 +275,9 @@ def test_datetime_accepts_dates_and_zones(time_zone):
     hour = 3600 * SECOND
     cells = ["1970-01-01", "1970-01-01 01:00", "1970-01-01T01:00+02:00", "1970-01-01 00:00:00.0000010", ""]
     assert bound_values("datetime", cells) == [0, hour, -hour, 1, None]
+    # All have 19 characters; a cast to TIMESTAMP would drop the zone.
+    cells = ["1970-01-01 01:00:00", "1970-01-01T01:00:01", "1970-01-01 01:00+02"]
+    assert bound_values("datetime", cells) == [hour, hour + SECOND, -hour]
 
 
 def test_strings_do_not_depend_on_time_zone(time_zone):

@@ -1,5 +1,6 @@
 """Proposals for tables of many shapes: the inferred schema, and models that ground on them."""
 
+import gc
 import shlex
 import sqlite3
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typer.testing import CliRunner
 import relcrf
 from relcrf.cli.main import app
 from relcrf.data.binding import bind
+from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
-from relcrf.proposal import draft, proposal, trial
+from relcrf.proposal import draft, profile, proposal, trial
+from relcrf.proposal.proposal import analyse_source
 
 
 def propose(folder, out, predicted=None, *, force=False):
@@ -415,6 +418,33 @@ def test_terminal_is_asked_before_files_are_written(tmp_path, monkeypatch):
     assert result.exit_code == 0 and (tmp_path / "m.rcrf").exists()
     result = CliRunner().invoke(app, [*arguments, "--yes", "--force"])
     assert result.exit_code == 0 and "Write" not in result.output
+
+
+def test_profiles_outlive_the_dataset(tmp_path):
+    """Queries on profiled tables need the temporary files of the dataset."""
+    write_tables(tmp_path, e=[{"id": f"e{k}", "y": "ab"[k % 2]} for k in range(10)])
+    analysis, _ = analyse_source(str(tmp_path), None, DEFAULT_MEMORY)
+    gc.collect()
+    (table,) = analysis.tables
+    assert table.dataset.store.new_folder().exists() and table.count_distinct(["y"]) == 2
+
+
+def test_kinds_of_columns_do_not_depend_on_the_sampled_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(profile, "MAX_SAMPLE_ROWS", 2)
+    monkeypatch.setattr(profile, "COLUMNS_PER_QUERY", 2)
+    columns = {
+        "whole": ["1", "20", "-3"], "real": ["1", "2", "2.5"], "date": ["2024-01-31", "2024-02-01", ""],
+        "time": ["1:30", "10:30:00", "11:00"], "datetime": ["2024-01-31", "2024-02-01", "2024-02-01 10:00"],
+        "text": ["1", "2", "x"], "late": ["", "", "7"], "empty": ["", "", ""], "nan": ["1", "2", "inf"],
+    }  # fmt: skip
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (table,) = profile.profile_tables(Dataset(write_tables(tmp_path, t=rows)))
+    kinds = {name: column.kind for name, column in table.columns.items()}
+    assert kinds == {name: name for name in columns} | {"late": "whole", "empty": "text", "nan": "text"}
+    whole, text = table.columns["whole"], table.columns["text"]
+    assert (whole.low, whole.high, whole.values) == (-3.0, 20.0, ("-3", "1", "20"))
+    assert (text.first, text.last, text.low, text.distinct) == ("1", "x", None, 3)
+    assert text.is_disjoint(table.columns["date"]) is False and table.columns["late"].is_disjoint(table.columns["real"])
 
 
 def test_large_models_are_not_tried(tmp_path, monkeypatch):

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from relcrf.data.store import Store
+
+
+@dataclass(frozen=True)
+class MissingTexts:
+    """The texts of a file that are read as missing.
+
+    Args:
+        scan: A DuckDB table expression whose cells have the texts.
+        texts: The texts that the manifest declares.
+        conditions: SQL conditions that a cell has one of the texts, by column.
+    """
+
+    scan: str
+    texts: tuple[str, ...]
+    conditions: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,7 @@ class SourceTable:
         note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
         files: Locations of the files of a table that has several.
         is_ordered: Whether the rows have an order, so that row numbers identify them; False for results of queries.
+        missing_texts: What was read as missing, for each file.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
     """
 
@@ -36,6 +52,7 @@ class SourceTable:
     inner_name: str | None = None
     files: tuple[str, ...] = ()
     is_ordered: bool = True
+    missing_texts: tuple[MissingTexts, ...] = ()
 
 
 class AbstractReader(ABC):

@@ -54,7 +54,8 @@ class CsvReader(AbstractReader):
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
         # A text of a missing value would prevent the detection of the formats of numbers and dates.
-        scan = replace_missing_texts(table, stated.missing, store.connection).scan
+        table = replace_missing_texts(table, stated.missing, store.connection)
+        scan = table.scan
         formats = column_formats(scan, stated, delimiter, store)
         if formats:
             converted = (f"{each.converted} AS {quoted(each.column)}" for each in formats)

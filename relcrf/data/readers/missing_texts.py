@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import duckdb
 
-from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.base import MissingTexts, SourceTable
+from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import literal, quoted
+from relcrf.errors import listing
 
 _APPROXIMATE_TYPES = ("FLOAT", "DOUBLE")
 
@@ -23,17 +26,60 @@ def replace_missing_texts(
     if not texts:
         return table
     rows = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
-    cells = ", ".join(_cell_sql(str(name), str(column_type), texts) for name, column_type, *_ in rows)
+    conditions = {str(name): _condition_sql(str(name), str(column_type), texts) for name, column_type, *_ in rows}
+    cells = ", ".join(
+        f"CASE WHEN NOT {condition} THEN {quoted(name)} END AS {quoted(name)}" if condition else quoted(name)
+        for name, condition in conditions.items()
+    )
     numbered_scan = table.numbered_scan
     if numbered_scan is not None:
-        number = "row".ljust(max(len(str(row[0])) for row in rows) + 1, "_")
-        names = ", ".join(quoted(name) for name in (number, *(str(row[0]) for row in rows)))
+        number = "row".ljust(max(map(len, conditions)) + 1, "_")
+        names = ", ".join(quoted(name) for name in (number, *conditions))
         numbered_scan = f"(SELECT {number}, {cells} FROM {numbered_scan} AS numbered({names}))"
-    return replace(table, scan=f"(SELECT {cells} FROM {table.scan})", numbered_scan=numbered_scan)
+    found = MissingTexts(table.scan, tuple(texts), {name: sql for name, sql in conditions.items() if sql})
+    return replace(
+        table,
+        scan=f"(SELECT {cells} FROM {table.scan})",
+        numbered_scan=numbered_scan,
+        missing_texts=(*table.missing_texts, found),
+    )
 
 
-def _cell_sql(column: str, column_type: str, texts: Sequence[str]) -> str:
-    """Return SQL of a column's cells, NULL where the cell has one of the texts."""
+def count_missing_texts(
+    table: str, location: str, files: Sequence[MissingTexts], connection: duckdb.DuckDBPyConnection
+) -> RowRepair | None:
+    """Return the number of cells of a table that were read as missing; None if there are none.
+
+    Args:
+        files: The declared texts of each file of the table.
+    """
+    counts: dict[str, int] = {}
+    examples: list[str] = []
+    for file in files:
+        facts = ", ".join(
+            f"count(*) FILTER ({sql}), min(trim(CAST({quoted(name)} AS VARCHAR))) FILTER ({sql})"
+            for name, sql in file.conditions.items()
+        )
+        if not facts:
+            continue
+        ((*found,),) = connection.execute(f"SELECT {facts} FROM {file.scan}").fetchall()
+        for name, count, example in zip(file.conditions, found[::2], found[1::2], strict=True):
+            if count:
+                counts[name] = counts.get(name, 0) + int(count)
+                examples.append(f"{example!r} of {name}")
+    if not counts:
+        return None
+    total = sum(counts.values())
+    columns = (
+        listing(f"{name} ({count:,})" for name, count in counts.items()) if len(counts) > 1 else next(iter(counts))
+    )
+    action = f"read {total:,} cell{'s' * (total != 1)} as missing in {columns}"
+    policy = f"missing = {json.dumps([*files[0].texts], ensure_ascii=False)}"
+    return RowRepair(table, location, policy, total, action, examples[0])
+
+
+def _condition_sql(column: str, column_type: str, texts: Sequence[str]) -> str:
+    """Return a SQL condition that a cell of a column has one of the texts; empty if the type of the column has no texts."""
     name = quoted(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         condition = f"trim(CAST({name} AS VARCHAR), E' \\t\\r\\n') IN ({', '.join(map(literal, texts))})"
@@ -42,7 +88,7 @@ def _cell_sql(column: str, column_type: str, texts: Sequence[str]) -> str:
     elif column_type in _APPROXIMATE_TYPES or (column_type.startswith("DECIMAL") and not column_type.endswith("]")):
         kind = column_type if column_type in _APPROXIMATE_TYPES else "DOUBLE"
         numbers = ", ".join(f"TRY_CAST({literal(text)} AS {kind})" for text in texts)
-        condition = f"coalesce(CAST({name} AS {kind}) IN ({numbers}), false)"
+        condition = f"CAST({name} AS {kind}) IN ({numbers})"
     else:
-        return name
-    return f"CASE WHEN NOT coalesce({condition}, false) THEN {name} END AS {name}"
+        return ""
+    return f"coalesce({condition}, false)"

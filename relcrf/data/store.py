@@ -203,6 +203,8 @@ class Store:
         }
         connection = duckdb.connect(str(path), config=config)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")  # by default, texts of times depend on the variable TZ
+        # The tables are read a few times only, and compressing texts takes twice the time of reading them from a CSV file.
+        connection.execute("SET GLOBAL force_compression = 'uncompressed'")
         return connection
 
     def file_literal(self, path: Path) -> str:

@@ -115,7 +115,7 @@ def _is_linked_key(table: TableProfile, key: ColumnProfile, tables: Sequence[Tab
 
 def _is_almost_included(table: TableProfile, column: ColumnProfile, target: TableProfile, key: ColumnProfile) -> bool:
     limit = max_invalid_rows(column.present) if column.distinct >= MIN_DISTINCT else 0
-    is_possible = column.distinct <= key.distinct + limit
+    is_possible = column.distinct <= key.distinct + limit and not column.is_disjoint(key)
     return is_possible and count_unmatched_rows(table, column.name, target, key.name) <= limit
 
 
@@ -170,6 +170,8 @@ def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tabl
 
 def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfile, key: str) -> bool:
     keys = target.columns[key]
+    if column.first < keys.first or keys.last < column.last:
+        return False
     if column.distinct > keys.distinct or (column.low is not None and keys.low is None and keys.kind != "text"):
         return False
     lows, highs = (keys.low, column.low), (column.high, keys.high)
@@ -211,6 +213,8 @@ def _add_candidates_without_table(tables: list[TableProfile], candidates: list[E
 def _values_overlap(one: tuple[TableProfile, ColumnProfile], other: tuple[TableProfile, ColumnProfile]) -> bool:
     """Return True if the column with fewer distinct values shares at least half of them with the other column."""
     (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
+    if column.is_disjoint(known):
+        return False
     missing = count_unmatched_values(table, column.name, second, known.name)
     return missing * 2 <= column.distinct
 

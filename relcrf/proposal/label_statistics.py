@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from relcrf.proposal.profile import TableProfile
 from relcrf.proposal.schema import ProposedAttribute, ProposedRelation
 from relcrf.proposal.table_statistics import Bar
 from relcrf.proposal.templates import MAX_NEIGHBOURS
+
+MAX_SHARING_ROWS = 1_000_000
+"""Approximate maximum number of rows from which pairs of entities that share a value are counted."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,11 @@ def measure_links(analysis: TableAnalysis) -> list[tuple[str, str, Homophily]]:
             for column in own_columns:
                 for other, candidate in ends:
                     if candidate is not own:
+                        n_parts = math.ceil(table.rows / MAX_SHARING_ROWS)
+                        sampled = f", sample of 1/{n_parts} of the values" if n_parts > 1 else ""
                         name, agreement = (
-                            f"same {table.name}.{other}",
-                            _compare_sharing(table, attribute, column, other),
+                            f"same {table.name}.{other}{sampled}",
+                            _compare_sharing(table, attribute, column, other, n_parts),
                         )
                     elif own_columns.index(other) > own_columns.index(column):
                         name, agreement = (
@@ -130,15 +136,21 @@ def _compare_rows(table: TableProfile, attribute: ProposedAttribute, first: str,
     return _summarise(rows)
 
 
-def _compare_sharing(table: TableProfile, attribute: ProposedAttribute, column: str, shared: str) -> Homophily:
+def _compare_sharing(
+    table: TableProfile, attribute: ProposedAttribute, column: str, shared: str, n_parts: int
+) -> Homophily:
     """Return the agreement of the labels of entities that occur in a column together with the same value of another one.
 
     The pairs are counted from the number of entities of each label at each shared value, without a join of pairs.
+
+    Args:
+        n_parts: Number of parts into which the shared values are divided at random; the first part is examined.
     """
     a, b = quoted(column), quoted(shared)
     rows = table.connection.execute(
         f"WITH {_labels_sql(attribute)}, "
-        f"ends AS (SELECT DISTINCT {a} AS id, {b} AS shared FROM {table.scan} WHERE {a} IS NOT NULL AND {b} IS NOT NULL), "
+        f"ends AS (SELECT DISTINCT {a} AS id, {b} AS shared FROM {table.scan} WHERE {a} IS NOT NULL AND {b} IS NOT NULL "
+        f"AND hash({b}) % {n_parts} = 0), "
         "counts AS (SELECT e.shared, l.y, count(*) AS n FROM ends AS e LEFT JOIN labels AS l ON l.id = e.id GROUP BY ALL), "
         "sums AS (SELECT y, n, sum(n) OVER same AS n_entities, sum(n) FILTER (y IS NOT NULL) OVER same AS n_labelled "
         "FROM counts WINDOW same AS (PARTITION BY shared)) "

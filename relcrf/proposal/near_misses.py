@@ -111,6 +111,8 @@ def _explain_key(table: TableProfile, column: ColumnProfile) -> NearMiss:
 def _explain_reference(table: TableProfile, column: ColumnProfile, target: EntityCandidate) -> NearMiss | None:
     """Return the near miss of a column if few of its cells, and at least one, name no key of `target`."""
     assert target.table is not None and target.key is not None
+    if column.is_disjoint(target.table.columns[target.key]):
+        return None
     if not 0 < count_unmatched_rows(table, column.name, target.table, target.key) <= max_invalid_rows(column.present):
         return None
     condition = orphan_sql(table.raw, column.name, target.table.raw, target.key)

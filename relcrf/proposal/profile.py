@@ -15,6 +15,15 @@ from relcrf.data.store import report_read_errors
 MAX_ENUMERATION = 30
 """Maximum number of values of an enumeration; a target with more values gets an open domain."""
 
+MAX_SAMPLE_ROWS = 10_000
+"""Number of rows that rule out the kinds of a column before all its cells are tested, which is slow."""
+
+COLUMNS_PER_QUERY = 50
+"""Number of columns that one query describes; DuckDB takes more than linear time for queries with many columns."""
+
+KINDS = ("whole", "real", "date", "time", "datetime")
+"""Kinds of columns that are not texts, from the most special one; see `ColumnProfile`."""
+
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
@@ -32,6 +41,7 @@ class ColumnProfile:
         distinct: Number of distinct values.
         low, high: Minimum and maximum of a numeric column; otherwise None.
         values: The sorted distinct values; empty if there are more than MAX_ENUMERATION.
+        first, last: The first and the last text in the order of the characters; empty if there is none.
     """
 
     name: str
@@ -42,6 +52,12 @@ class ColumnProfile:
     low: float | None = None
     high: float | None = None
     values: tuple[str, ...] = ()
+    first: str = ""
+    last: str = ""
+
+    def is_disjoint(self, other: ColumnProfile) -> bool:
+        """Return True if the order of texts shows that no cell of another column has the text of a cell of this one."""
+        return self.last < other.first or other.last < self.first
 
     @property
     def is_unique(self) -> bool:
@@ -81,12 +97,13 @@ class TableProfile:
     """The profile of a table.
 
     Args:
+        dataset: The dataset of the table; its temporary files exist as long as the object.
         scan: A DuckDB table expression that returns the cells as trimmed texts; empty cells are NULL.
         columns: Profiles of single columns by name, without the numbered columns.
     """
 
     raw: RawTable
-    connection: duckdb.DuckDBPyConnection
+    dataset: Dataset
     scan: str
     rows: int
     columns: dict[str, ColumnProfile]
@@ -95,6 +112,10 @@ class TableProfile:
     @property
     def name(self) -> str:
         return self.raw.name
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        return self.dataset.connection
 
     def query_number(self, sql: str) -> int:
         """Return the number that a query selects; the query refers to the profiled table as `this`."""
@@ -149,13 +170,16 @@ def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
         if group is not None:
             groups.append(group)
             single = [c for c in single if c not in names]
-    columns = {c: column for c in single if (column := _profile_column(connection, scan, c))}
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
+    columns: dict[str, ColumnProfile] = {}
+    for start in range(0, len(single), COLUMNS_PER_QUERY):
+        found = _profile_columns(connection, scan, int(rows), single[start : start + COLUMNS_PER_QUERY])
+        columns |= {column.name: column for column in found}
     for name in list_columns:
         element = table.column_type(name).rpartition("[")[0]
         kind = "nested" if element.endswith("]") else "list" if element == "VARCHAR" else "numbers"
         columns[name] = ColumnProfile(name, kind, rows, rows, rows)
-    return TableProfile(table, connection, scan, int(rows), columns, tuple(groups))
+    return TableProfile(table, dataset, scan, int(rows), columns, tuple(groups))
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -188,24 +212,65 @@ def _profile_numbered(
     return NumberedColumns(prefix, names, len(names) * int(rows) - int(present), truths == present)
 
 
-def _profile_column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> ColumnProfile:
-    c = quoted(name)
-    number = f"TRY_CAST({c} AS DOUBLE)"
-    ((rows, present, distinct, low, high, *counts),) = connection.execute(
-        f"SELECT count(*), count({c}), count(DISTINCT {c}), min({number}), max({number}), count({integer_sql(c)}), "
-        f"count(*) FILTER (isfinite({number})), count({date_sql(c)}), count({time_sql(c)}), count({datetime_sql(c)}) "
-        f"FROM {scan}"
-    ).fetchall()
-    kinds = zip(counts, ("whole", "real", "date", "time", "datetime"), strict=True)
-    kind = next((k for count, k in kinds if 0 < present == count), "text")
-    values: tuple[str, ...] = ()
-    if distinct <= MAX_ENUMERATION:
-        order = number if kind in ("whole", "real") else c
-        value_rows = connection.execute(
-            f"SELECT {c} FROM {scan} WHERE {c} IS NOT NULL GROUP BY {c} ORDER BY {order}, {c}"
-        )
-        values = tuple(row[0] for row in value_rows.fetchall())
-    is_number = kind in ("whole", "real")
-    return ColumnProfile(
-        name, kind, rows, present, distinct, low if is_number else None, high if is_number else None, values
-    )
+def _profile_columns(
+    connection: duckdb.DuckDBPyConnection, scan: str, rows: int, names: Sequence[str]
+) -> list[ColumnProfile]:
+    """Return the profiles of single columns of texts."""
+    kinds = _find_kinds(connection, scan, names)
+    facts = [
+        f"count({quoted(name)}), min({quoted(name)}), max({quoted(name)}), " + _range_sql(name, kinds[name])
+        for name in names
+    ]
+    ((*found,),) = connection.execute(f"SELECT {', '.join(facts)} FROM {scan}").fetchall()
+    profiles = []
+    for name, (present, first, last, low, high) in zip(names, zip(*[iter(found)] * 5, strict=True), strict=True):
+        cell = quoted(name)
+        # In a query of its own, each count needs less memory.
+        ((distinct,),) = connection.execute(f"SELECT count(DISTINCT {cell}) FROM {scan}").fetchall()
+        values: tuple[str, ...] = ()
+        if distinct <= MAX_ENUMERATION:
+            order = f"TRY_CAST({cell} AS DOUBLE)" if kinds[name] in ("whole", "real") else cell
+            value_rows = connection.execute(
+                f"SELECT {cell} FROM {scan} WHERE {cell} IS NOT NULL GROUP BY {cell} ORDER BY {order}, {cell}"
+            )
+            values = tuple(row[0] for row in value_rows.fetchall())
+        texts = (first or "", last or "")
+        profiles.append(ColumnProfile(name, kinds[name], rows, present, distinct, low, high, values, *texts))
+    return profiles
+
+
+def _find_kinds(connection: duckdb.DuckDBPyConnection, scan: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the kind of each column: the most special one that all its cells have, or `text`."""
+    sample = f"(FROM {scan} LIMIT {MAX_SAMPLE_ROWS})"
+    tests = [(name, kind) for name in names for kind in KINDS]
+    for rows in (sample, scan):
+        if not tests:
+            break
+        counts = (f"count({quoted(name)}), count({_converted_sql(quoted(name), kind)})" for name, kind in tests)
+        ((*found,),) = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()
+        tests = [
+            test
+            for test, present, converted in zip(tests, found[::2], found[1::2], strict=True)
+            if present == converted and (present or rows == sample)
+        ]
+    return {name: next((kind for other, kind in tests if other == name), "text") for name in names}
+
+
+def _converted_sql(cell: str, kind: str) -> str:
+    """Return SQL of the value of a cell; NULL if the cell is not of the kind."""
+    match kind:
+        case "whole":
+            return integer_sql(cell)
+        case "real":
+            return f"CASE WHEN isfinite(TRY_CAST({cell} AS DOUBLE)) THEN 1 END"
+        case "date":
+            return date_sql(cell)
+        case "time":
+            return time_sql(cell)
+    return datetime_sql(cell)
+
+
+def _range_sql(name: str, kind: str) -> str:
+    """Return SQL of the minimum and the maximum of a column; NULL if the cells are not numbers."""
+    number = f"TRY_CAST({quoted(name)} AS DOUBLE)"
+    return f"min({number}), max({number})" if kind in ("whole", "real") else "NULL, NULL"

@@ -29,7 +29,13 @@ from relcrf.proposal.near_misses import (
     find_almost_key,
     find_duplicates,
 )
-from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_rows, profile_table
+from relcrf.proposal.profile import (
+    MAX_SAMPLE_ROWS,
+    ColumnProfile,
+    TableProfile,
+    count_unmatched_rows,
+    profile_table,
+)
 
 MISSING_TEXTS = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "unknown", "missing", "-", "--", ".", "?")
 """Texts, in lower case, that usually stand for a missing value in a column of numbers or dates."""
@@ -173,10 +179,14 @@ def _count_invalid_rows(table: TableProfile, column: str, target: EntityCandidat
 def _missing_texts(table: TableProfile, column: str) -> list[str]:
     """Return the texts of missing values in a column; none if the other cells are not all numbers, or all dates."""
     cell, tokens = quoted(column), ", ".join(map(literal, MISSING_TEXTS))
-    rows = table.connection.execute(
-        f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_missing), []), count(*) FILTER (NOT is_missing), "
-        f"count(TRY_CAST({cell} AS DOUBLE)) FILTER (NOT is_missing), count({datetime_sql(cell)}) FILTER (NOT is_missing) "
-        f"FROM (SELECT {cell}, lower({cell}) IN ({tokens}) AS is_missing FROM {table.scan} WHERE {cell} IS NOT NULL)"
-    ).fetchall()
-    ((texts, others, numbers, dates),) = rows
-    return list(texts) if others and others in (numbers, dates) else []
+    for limit in (f"LIMIT {MAX_SAMPLE_ROWS}", ""):  # to test the first cells is fast, and rules out most columns
+        cells = f"(SELECT {cell} FROM {table.scan} WHERE {cell} IS NOT NULL {limit})"
+        rows = table.connection.execute(
+            f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_missing), []), count(*) FILTER (NOT is_missing), "
+            f"count(TRY_CAST({cell} AS DOUBLE)) FILTER (NOT is_missing), count({datetime_sql(cell)}) FILTER (NOT is_missing) "
+            f"FROM (SELECT {cell}, lower({cell}) IN ({tokens}) AS is_missing FROM {cells})"
+        ).fetchall()
+        ((texts, others, numbers, dates),) = rows
+        if others not in (numbers, dates):
+            return []
+    return list(texts) if others else []

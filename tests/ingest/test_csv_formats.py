@@ -128,6 +128,23 @@ def test_ragged_row_is_an_error_although_a_header_has_semicolons(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("id;x\n1;2\n\n3\n", "the row in line 4 has 1 cell, and the header has 2: '3'"),
+        ('id,x\n"1\n",2\n3,4,5\n', "the row in line 4 has 3 cells, and the header has 2: '3,4,5'"),
+        ('id,x\n1,2\n3,"4\n5,6\n', "the row that begins in line 3 contains a quote that is not closed"),
+        ('id,x\n1,2\n3,"4"5\n', "the row that begins in line 3 cannot be read: ',' expected after '\"'"),
+    ],
+)
+def test_message_names_the_first_row_without_a_cell_for_each_column(text, note, tmp_path):
+    (tmp_path / "shop.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.notes) == ("E204", (note,)) and "double quotes" in problem.hint
+
+
+@pytest.mark.parametrize(
     "content", [PLAIN.encode() + b"4,\xff,,\n", b"id,city\n\x81\x8d,1\n", b"id,city\n\0\xfc,1\n"], ids=repr
 )
 def test_damaged_text_is_not_decoded_in_another_encoding(content, tmp_path):

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+import duckdb
+
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.csv_format import (
     DEFAULT_ENCODING,
     CsvFormat,
     copy_as_utf8,
     decompress_zst,
+    describe_ragged_row,
     detect_delimiter,
     detect_encoding,
     is_utf8_zst,
@@ -53,10 +56,16 @@ class CsvReader(AbstractReader):
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
-        # A text of a missing value would prevent the detection of the formats of numbers and dates.
-        table = replace_missing_texts(table, stated.missing, store.connection)
-        scan = table.scan
-        formats = column_formats(scan, stated, delimiter, store)
+        try:
+            # A text of a missing value would prevent the detection of the formats of numbers and dates.
+            table = replace_missing_texts(table, stated.missing, store.connection)
+            scan = table.scan
+            formats = column_formats(scan, stated, delimiter, store)
+        except duckdb.InvalidInputException:
+            if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter)):
+                raise
+            hint = f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
+            raise unreadable_error(str(path), hint, (problem,)) from None
         if formats:
             converted = (f"{each.converted} AS {quoted(each.column)}" for each in formats)
             scan = f"(SELECT * REPLACE ({', '.join(converted)}) FROM {scan})"

@@ -38,6 +38,9 @@ LEGACY_ENCODING = "cp1252"
 SAMPLE_LINES = 100
 """Maximum number of lines from which the delimiter is detected."""
 
+MAX_SHOWN_TEXT = 60
+"""Maximum number of characters of a row that a message shows."""
+
 _CHUNK_BYTES = 1 << 20
 
 
@@ -189,6 +192,24 @@ def read_sample(path: Path, encoding: str, store: Store) -> tuple[list[str], boo
         sample = text.read(_CHUNK_BYTES)
     lines = list(islice(StringIO(sample, newline=""), SAMPLE_LINES))
     return lines, len(lines) == SAMPLE_LINES or len(sample) == _CHUNK_BYTES
+
+
+def describe_ragged_row(path: Path, encoding: str, delimiter: str) -> str:
+    """Return a description of the first row without one cell for each column of the header; empty if there is none."""
+    with _open_bytes(path) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline="") as text:
+        rows, line, width = csv.reader(text, delimiter=delimiter, strict=True), 1, 0
+        try:
+            for row in rows:
+                width = width or len(row)
+                if row and len(row) != width:
+                    counts = f"{len(row):,} cell{'s' * (len(row) != 1)}, and the header has {width:,}"
+                    return f"the row in line {line:,} has {counts}: {delimiter.join(row)[:MAX_SHOWN_TEXT]!r}"
+                line = rows.line_num + 1
+        except csv.Error as error:
+            is_open = "unexpected end of data" in str(error)
+            problem = "contains a quote that is not closed" if is_open else f"cannot be read: {error}"
+            return f"the row that begins in line {line:,} {problem}"
+    return ""
 
 
 def detect_delimiter(lines: Sequence[str], *, is_cut: bool) -> str:

@@ -19,6 +19,7 @@ import duckdb
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
+from relcrf.data.file_union import MAX_FILE_ROWS, union_files
 from relcrf.data.manifest import (
     FILE_NAME,
     FileEntry,
@@ -46,7 +47,6 @@ from relcrf.data.store import (
     Store,
     first_line,
     is_utf8,
-    literal,
     out_of_memory_error,
     unreadable_error,
 )
@@ -54,9 +54,6 @@ from relcrf.data.store import quoted as quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
-
-MAX_FILE_ROWS = 2**40
-"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +379,7 @@ class Dataset:
             case FileEntry(paths, pattern=pattern):
                 matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
                 if pattern is not None:
-                    return self._union_files(matches, entry, entry.source)
+                    return union_files(entry.name, pattern, entry.source.partitions, matches, self.connection)
             case _:
                 raise AssertionError(f"{entry.source} is a query")
         return replace_missing_texts(replace(matches[0], name=entry.name), entry.missing, self.connection)
@@ -399,45 +396,6 @@ class Dataset:
             hint = f"""select one with table = "..."; it has {listing(t.inner_name or t.name for t in tables)}"""
             raise DataError(Diagnostic("E232", message, entry.source_location, hint))
         return matches[0]
-
-    def _union_files(self, tables: list[SourceTable], entry: TableEntry, source: FileEntry) -> SourceTable:
-        """Return the union of the files that match a pattern, with a column for each folder such as `year=2024`.
-
-        Raises:
-            DataError: Two files have different columns (E212).
-        """
-        columns: list[str] = []
-        scans = []
-        for number, (table, partition) in enumerate(zip(tables, source.partitions, strict=True)):
-            names = [str(row[0]) for row in self.connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
-            values = {key: value for key, value in partition.items() if key not in names}
-            cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
-            columns = columns or [*names, *values]
-            row_column = "row".ljust(max(map(len, columns)) + 1, "_")
-            if unequal := sorted({*columns} ^ {*names, *values}):
-                message = f"the file has other columns than '{tables[0].location}'"
-                verb = "lacks" if unequal[0] in columns else "has"
-                notes = (f"only one of the files has {listing(unequal)}",)
-                hint = f"it {verb} the column '{unequal[0]}'; use a pattern that leaves the file out"
-                raise DataError(Diagnostic("E212", message, DataLocation(table.location), hint, notes))
-            row = f"{number * MAX_FILE_ROWS} + row_number() OVER () AS {row_column}"
-            inner = f"(SELECT {', '.join([row, '*', *cells])} FROM {table.scan})"
-            scans.append((inner, f"(SELECT {', '.join(['*', *cells])} FROM {table.scan})"))
-        selected = ", ".join(map(quoted, columns))
-        numbered = " UNION ALL ".join(f"SELECT {row_column}, {selected} FROM {s}" for s, _ in scans)
-        plain = " UNION ALL ".join(f"SELECT {selected} FROM {scan}" for _, scan in scans)
-        counts = {t.note: sum(t.note == other.note for other in tables) for t in tables if t.note}
-        note = "; ".join(f"{note} in {count:,} of {len(tables):,} files" for note, count in counts.items())
-        formats = listing(dict.fromkeys(t.format for t in tables))
-        return SourceTable(
-            entry.name,
-            str(source.pattern),
-            f"({plain})",
-            f"({numbered})",
-            format=f"{len(tables):,} files: {formats}",
-            note=note,
-            files=tuple(t.location for t in tables),
-        )
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, and rename its columns as the manifest entry specifies."""

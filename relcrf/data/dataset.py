@@ -22,13 +22,13 @@ from relcrf.columns.storage import Storage
 from relcrf.data.file_union import MAX_FILE_ROWS, union_files
 from relcrf.data.manifest import (
     FILE_NAME,
+    DatabaseEntry,
     FileEntry,
     GivenEntry,
     Manifest,
     PostgresEntry,
     QueryEntry,
     RowPolicies,
-    SqliteEntry,
     TableEntry,
     read_manifest,
 )
@@ -37,6 +37,7 @@ from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
+from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
@@ -108,7 +109,7 @@ class Dataset:
 
     Args:
         source: A folder of table files; a manifest `dataset.toml` or its folder; one file with tables, such as a SQLite
-            database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
+            or DuckDB database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
             Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
             graphs.
         manifest: A manifest that is applied to the source, such as `tables.toml` of a run folder; its paths are relative to
@@ -146,6 +147,8 @@ class Dataset:
         """The tables by folded name; tables of a server are added when a model or `read_all_tables` needs them."""
         self._server_tables: dict[str, list[str]] = {}
         """Tables of the server that were not read yet: the names on the server, by folded name."""
+        self._problems: dict[str, Diagnostic] = {}
+        """The problems of tables that cannot be read, by folded name; raised if a model or a manifest names the table."""
         self.location = str(source)
         self._given: dict[str, RawTable] = {}
         """The tables to which a manifest is applied, by folded name, if the source is not a folder."""
@@ -279,7 +282,8 @@ class Dataset:
 
     def _require_tables(self, description: str, hint: str) -> None:
         if not self.table_names:
-            raise DataError(Diagnostic("E202", f"{description} has no table", hint=hint))
+            empty = Diagnostic("E202", f"{description} has no table", hint=hint)
+            raise DataError([*self._problems.values()] or empty)
 
     def _add_value(self, name: str, table: Any) -> None:
         location = f"table '{name}'"
@@ -315,6 +319,7 @@ class Dataset:
         if content.tables:
             self._given, self.tables = self.tables, {}
             self._server_tables.clear()
+            self._problems.clear()
         self._add_entries(content, None)
 
     def _add_manifest(self, path: Path, folder: Path) -> None:
@@ -374,8 +379,10 @@ class Dataset:
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 location, scans = found.location, (found.scan, found.numbered_scan)
                 matches = [SourceTable(given_name, location, *scans, found.format, files=found.files)]
-            case SqliteEntry(path, database_table):
+            case DatabaseEntry("sqlite", path, database_table):
                 matches = read_database(path, self.store, database_table)
+            case DatabaseEntry(_, path, database_table, schema):
+                matches = [read_table(path, self.store, database_table, schema)]
             case FileEntry(paths, pattern=pattern):
                 matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
                 if pattern is not None:
@@ -395,10 +402,15 @@ class Dataset:
             message = f"'{path.name}' has no table '{name}'" if name else f"'{path.name}' has {len(matches)} tables"
             hint = f"""select one with table = "..."; it has {listing(t.inner_name or t.name for t in tables)}"""
             raise DataError(Diagnostic("E232", message, entry.source_location, hint))
+        if matches[0].problem is not None:
+            raise DataError(matches[0].problem)
         return matches[0]
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, and rename its columns as the manifest entry specifies."""
+        if source_table.problem is not None:
+            self._problems[fold_name(source_table.name)] = source_table.problem
+            return
         try:
             description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
@@ -459,14 +471,16 @@ class Dataset:
         """Read the tables of the server with these names in one snapshot, unless they were read before.
 
         Raises:
-            DataError: A table cannot be read (E235).
+            DataError: A table cannot be read (E235 on a server, E204 in a file).
         """
-        if problems := self._read_server_tables([n for n in map(fold_name, names) if n in self._server_tables]):
+        folded = [*map(fold_name, names)]
+        problems = [self._problems[name] for name in folded if name in self._problems]
+        if problems := problems + self._read_server_tables([n for n in folded if n in self._server_tables]):
             raise DataError(problems)
 
     def read_all_tables(self) -> None:
-        """Read all tables of the server; a table that cannot be read is left out, and a note reports the reason."""
-        for problem in self._read_server_tables([*self._server_tables]):
+        """Read all tables of the server; a note reports each table of a server or a file that cannot be read."""
+        for problem in (*self._problems.values(), *self._read_server_tables([*self._server_tables])):
             self.notes.append(f"{problem.message}, and is left out" + (f": {problem.hint}" if problem.hint else ""))
         self._server_tables.clear()
 
@@ -485,7 +499,7 @@ class Dataset:
         """Return the first existing table among `names`, ignoring case and underscores; None if there is none.
 
         Raises:
-            DataError: The table is on a server and cannot be read (E235).
+            DataError: The table cannot be read (E235 on a server, E204 in a file).
         """
         self.read_tables(names)
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from relcrf.data.store import Store
+from relcrf.errors import Diagnostic
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class SourceTable:
         note: What the reader assumed about the format, for the user; empty if it assumed nothing unusual.
         files: Locations of the files of a table that has several.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
+        problem: Why the table cannot be read, e.g. a view that fails; None if it can. `scan` is then invalid, and the error
+            is raised only if a model or a manifest names the table.
     """
 
     name: str
@@ -34,6 +37,7 @@ class SourceTable:
     note: str = ""
     inner_name: str | None = None
     files: tuple[str, ...] = ()
+    problem: Diagnostic | None = None
 
 
 class AbstractReader(ABC):

@@ -89,6 +89,14 @@ class RawTable(NamedColumns):
     format: str = ""
     inner_name: str | None = None
 
+    @property
+    def path(self) -> Path:
+        """The path of the file that contains the table."""
+        location = self.location
+        if self.inner_name is not None:
+            location = location.removesuffix(f"'{self.inner_name}'").rpartition(", ")[0]
+        return Path(location)
+
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
         file, row = divmod(number, MAX_FILE_ROWS)

@@ -185,7 +185,8 @@ def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tabl
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
     # Numbers often equal unrelated keys by chance; texts hardly ever do.
-    return 1 if column.kind == "text" and column.distinct > 2 and candidate.table is not table else 0
+    min_distinct = MIN_DISTINCT if candidate.table is table else 3
+    return 1 if column.kind == "text" and column.distinct >= min_distinct else 0
 
 
 def find_number_links(table: TableProfile, candidates: Sequence[EntityCandidate]) -> dict[str, EntityCandidate]:
@@ -246,7 +247,11 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
     lows, highs = (keys.low, column.low), (column.high, keys.high)
     if any(a is not None and b is not None and a > b for a, b in (lows, highs)):
         return False
-    return count_unmatched_values(table, column.name, target, key) == 0
+    if count_unmatched_values(table, column.name, target, key) > 0:
+        return False
+    # A copy of the key is not a reference to other rows.
+    is_other = f"SELECT count(*) FROM this WHERE {quoted(column.name)} <> {quoted(key)}"
+    return target is not table or table.query_number(is_other) > 0
 
 
 def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:

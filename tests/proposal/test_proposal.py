@@ -323,6 +323,17 @@ def test_pairs_of_keys_are_links_in_every_language(table, key, tmp_path):
     assert links_of(tmp_path / "d", tables) == [(column, table.capitalize()) for column in PAIRS[table]]
 
 
+def test_texts_that_are_keys_of_the_same_table_refer_to_its_rows(tmp_path, out):
+    tables = entities_and_pairs("kunde", [], key="K{:03}".format)
+    del tables["link"]
+    for k, row in enumerate(tables["kunde"]):
+        row |= {"werber": f"K{k // 2 + 1:03}" if k % 3 else "", "code": row["id"], "art": ("K001", "K002")[k % 2]}
+    schema = propose(write_tables(tmp_path / "d", **tables), out).draft.analysis.schema
+    assert [(r.name, [a.type_name for a in r.arguments]) for r in schema.relations] == [
+        ("KundeWerber", ["Kunde", "Kunde"])
+    ]
+
+
 def numbers_of(kind, size, seed):
     """Return typical numbers of `size` rows; fewer than 1 % of the amounts exceed 80."""
     rng = np.random.default_rng(seed)

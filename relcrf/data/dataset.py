@@ -19,15 +19,16 @@ import duckdb
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
+from relcrf.data.file_union import MAX_FILE_ROWS, union_files
 from relcrf.data.manifest import (
     FILE_NAME,
+    DatabaseEntry,
     FileEntry,
     GivenEntry,
     Manifest,
     PostgresEntry,
     QueryEntry,
     RowPolicies,
-    SqliteEntry,
     TableEntry,
     read_manifest,
 )
@@ -36,6 +37,7 @@ from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_
 from relcrf.data.readers.base import AbstractReader, MissingTexts, SourceTable
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
+from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
@@ -47,7 +49,6 @@ from relcrf.data.store import (
     Store,
     first_line,
     is_utf8,
-    literal,
     out_of_memory_error,
     report_read_errors,
     unreadable_error,
@@ -56,9 +57,6 @@ from relcrf.data.store import quoted as quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
-
-MAX_FILE_ROWS = 2**40
-"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,14 @@ class RawTable(NamedColumns):
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
 
+    @property
+    def path(self) -> Path:
+        """The path of the file that contains the table."""
+        location = self.location
+        if self.inner_name is not None:
+            location = location.removesuffix(f"'{self.inner_name}'").rpartition(", ")[0]
+        return Path(location)
+
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
         file, row = divmod(number, MAX_FILE_ROWS)
@@ -115,7 +121,7 @@ class Dataset:
 
     Args:
         source: A folder of table files; a manifest `dataset.toml` or its folder; one file with tables, such as a SQLite
-            database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
+            or DuckDB database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
             Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
             graphs.
         manifest: A manifest that is applied to the source, such as `tables.toml` of a run folder; its paths are relative to
@@ -153,6 +159,8 @@ class Dataset:
         """The tables by folded name; tables of a server are added when a model or `read_all_tables` needs them."""
         self._server_tables: dict[str, list[str]] = {}
         """Tables of the server that were not read yet: the names on the server, by folded name."""
+        self._problems: dict[str, Diagnostic] = {}
+        """The problems of tables that cannot be read, by folded name; raised if a model or a manifest names the table."""
         self.location = str(source)
         self._given: dict[str, RawTable] = {}
         """The tables to which a manifest is applied, by folded name, if the source is not a folder."""
@@ -286,7 +294,8 @@ class Dataset:
 
     def _require_tables(self, description: str, hint: str) -> None:
         if not self.table_names:
-            raise DataError(Diagnostic("E202", f"{description} has no table", hint=hint))
+            empty = Diagnostic("E202", f"{description} has no table", hint=hint)
+            raise DataError([*self._problems.values()] or empty)
 
     def _add_value(self, name: str, table: Any) -> None:
         location = f"table '{name}'"
@@ -322,6 +331,7 @@ class Dataset:
         if content.tables:
             self._given, self.tables = self.tables, {}
             self._server_tables.clear()
+            self._problems.clear()
         self._add_entries(content, None)
 
     def _add_manifest(self, path: Path, folder: Path) -> None:
@@ -384,12 +394,14 @@ class Dataset:
                 matches = [
                     SourceTable(given_name, location, *scans, found.format, files=found.files, missing_texts=texts)
                 ]
-            case SqliteEntry(path, database_table):
+            case DatabaseEntry("sqlite", path, database_table):
                 matches = read_database(path, self.store, database_table)
+            case DatabaseEntry(_, path, database_table, schema):
+                matches = [read_table(path, self.store, database_table, schema)]
             case FileEntry(paths, pattern=pattern):
                 matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
                 if pattern is not None:
-                    return self._union_files(matches, entry, entry.source)
+                    return union_files(entry.name, pattern, entry.source.partitions, matches, self.connection)
             case _:
                 raise AssertionError(f"{entry.source} is a query")
         return replace_missing_texts(replace(matches[0], name=entry.name), entry.missing, self.connection)
@@ -405,50 +417,15 @@ class Dataset:
             message = f"'{path.name}' has no table '{name}'" if name else f"'{path.name}' has {len(matches)} tables"
             hint = f"""select one with table = "..."; it has {listing(t.inner_name or t.name for t in tables)}"""
             raise DataError(Diagnostic("E232", message, entry.source_location, hint))
+        if matches[0].problem is not None:
+            raise DataError(matches[0].problem)
         return matches[0]
-
-    def _union_files(self, tables: list[SourceTable], entry: TableEntry, source: FileEntry) -> SourceTable:
-        """Return the union of the files that match a pattern, with a column for each folder such as `year=2024`.
-
-        Raises:
-            DataError: Two files have different columns (E212).
-        """
-        columns: list[str] = []
-        scans = []
-        for number, (table, partition) in enumerate(zip(tables, source.partitions, strict=True)):
-            names = [str(row[0]) for row in self.connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
-            values = {key: value for key, value in partition.items() if key not in names}
-            cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
-            columns = columns or [*names, *values]
-            row_column = "row".ljust(max(map(len, columns)) + 1, "_")
-            if unequal := sorted({*columns} ^ {*names, *values}):
-                message = f"the file has other columns than '{tables[0].location}'"
-                verb = "lacks" if unequal[0] in columns else "has"
-                notes = (f"only one of the files has {listing(unequal)}",)
-                hint = f"it {verb} the column '{unequal[0]}'; use a pattern that leaves the file out"
-                raise DataError(Diagnostic("E212", message, DataLocation(table.location), hint, notes))
-            row = f"{number * MAX_FILE_ROWS} + row_number() OVER () AS {row_column}"
-            inner = f"(SELECT {', '.join([row, '*', *cells])} FROM {table.scan})"
-            scans.append((inner, f"(SELECT {', '.join(['*', *cells])} FROM {table.scan})"))
-        selected = ", ".join(map(quoted, columns))
-        numbered = " UNION ALL ".join(f"SELECT {row_column}, {selected} FROM {s}" for s, _ in scans)
-        plain = " UNION ALL ".join(f"SELECT {selected} FROM {scan}" for _, scan in scans)
-        counts = {t.note: sum(t.note == other.note for other in tables) for t in tables if t.note}
-        note = "; ".join(f"{note} in {count:,} of {len(tables):,} files" for note, count in counts.items())
-        formats = listing(dict.fromkeys(t.format for t in tables))
-        return SourceTable(
-            entry.name,
-            str(source.pattern),
-            f"({plain})",
-            f"({numbered})",
-            format=f"{len(tables):,} files: {formats}",
-            note=note,
-            files=tuple(t.location for t in tables),
-            missing_texts=tuple(chain.from_iterable(t.missing_texts for t in tables)),
-        )
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, and rename its columns as the manifest entry specifies."""
+        if source_table.problem is not None:
+            self._problems[fold_name(source_table.name)] = source_table.problem
+            return
         try:
             description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
@@ -520,14 +497,16 @@ class Dataset:
         """Read the tables of the server with these names in one snapshot, unless they were read before.
 
         Raises:
-            DataError: A table cannot be read (E235).
+            DataError: A table cannot be read (E235 on a server, E204 in a file).
         """
-        if problems := self._read_server_tables([n for n in map(fold_name, names) if n in self._server_tables]):
+        folded = [*map(fold_name, names)]
+        problems = [self._problems[name] for name in folded if name in self._problems]
+        if problems := problems + self._read_server_tables([n for n in folded if n in self._server_tables]):
             raise DataError(problems)
 
     def read_all_tables(self) -> None:
-        """Read all tables of the server; a table that cannot be read is left out, and a note reports the reason."""
-        for problem in self._read_server_tables([*self._server_tables]):
+        """Read all tables of the server; a note reports each table of a server or a file that cannot be read."""
+        for problem in (*self._problems.values(), *self._read_server_tables([*self._server_tables])):
             self.notes.append(f"{problem.message}, and is left out" + (f": {problem.hint}" if problem.hint else ""))
         self._server_tables.clear()
 
@@ -546,7 +525,7 @@ class Dataset:
         """Return the first existing table among `names`, ignoring case and underscores; None if there is none.
 
         Raises:
-            DataError: The table is on a server and cannot be read (E235).
+            DataError: The table cannot be read (E235 on a server, E204 in a file).
         """
         self.read_tables(names)
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)

@@ -32,10 +32,13 @@ FILE_NAME = "dataset.toml"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """The name of the folder of rows without a value."""
 
-_SOURCES = ("file", "sqlite", "postgres", "sql")
+DATABASE_KINDS = ("sqlite", "duckdb")
+"""The keys of a table that name a database file, after the format of the file."""
+
+_SOURCES = ("file", *DATABASE_KINDS, "postgres", "sql")
 _TABLE_KEYS = {
     "file": str,
-    "sqlite": str,
+    **dict.fromkeys(DATABASE_KINDS, str),
     "postgres": str,
     "sql": str,
     "table": str,
@@ -47,6 +50,14 @@ _TABLE_KEYS = {
     "duplicates": str,
     "orphans": str,
 }
+_COMPANION_KEYS = {
+    "file": ("table", "csv"),
+    "sqlite": ("table",),
+    "duckdb": ("table", "schema"),
+    "postgres": ("table", "schema", "sql"),
+}
+"""The keys of a table that may be combined with a source."""
+
 _POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
 _CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "thousands": str, "dates": str}
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
@@ -79,11 +90,18 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
-class SqliteEntry:
-    """A table of a SQLite database in the folder of the tables."""
+class DatabaseEntry:
+    """A table of a database file in the folder of the tables.
 
+    Args:
+        kind: One of `DATABASE_KINDS`.
+        schema: The schema of the table, in a DuckDB database.
+    """
+
+    kind: str
     path: Path
     table: str
+    schema: str = "main"
 
 
 @dataclass(frozen=True)
@@ -144,7 +162,7 @@ class TableEntry:
     """
 
     name: str
-    source: FileEntry | SqliteEntry | GivenEntry | PostgresEntry | QueryEntry
+    source: FileEntry | DatabaseEntry | GivenEntry | PostgresEntry | QueryEntry
     columns: Mapping[str, str]
     is_open: bool
     source_location: Span
@@ -156,7 +174,7 @@ class TableEntry:
 def file_names(mapping: str) -> list[str]:
     """Return the paths of the files in the section `tables` of a valid manifest; see `Manifest`."""
     tables = tomllib.loads(mapping)["tables"].values()
-    return [entry[kind] for entry in tables for kind in ("file", "sqlite") if kind in entry]
+    return [entry[kind] for entry in tables for kind in ("file", *DATABASE_KINDS) if kind in entry]
 
 
 @dataclass(frozen=True)
@@ -302,10 +320,10 @@ class _ManifestReader:
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]
-    ) -> FileEntry | SqliteEntry | GivenEntry | PostgresEntry | QueryEntry | None:
+    ) -> FileEntry | DatabaseEntry | GivenEntry | PostgresEntry | QueryEntry | None:
         path = ("tables", name)
         sources = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
-        if self.for_given and not {"file", "sqlite"}.isdisjoint(sources):
+        if self.for_given and not {"file", *DATABASE_KINDS}.isdisjoint(sources):
             message = "a manifest that names files is applied to a folder, and the data are not one"
             self._add_problem(message, "name a table of the data: table = ...", *path, sources[0], code="E201")
             return None
@@ -316,7 +334,7 @@ class _ManifestReader:
             self._add_problem(f"the table '{name}' {problem}", f"set one of {listing(_SOURCES)}", *path)
             return None
         (kind,) = sources
-        allowed = {"file": ("table", "csv"), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}.get(kind, ())
+        allowed = _COMPANION_KEYS.get(kind, ())
         for key in ("table", "schema", "csv"):
             if key in entry and key not in allowed:
                 self._add_problem(f"'{key}' cannot be combined with '{kind}'", "remove it", *path, key)
@@ -339,8 +357,8 @@ class _ManifestReader:
         paths = tuple(file for file in files if file is not None)
         if not paths:
             return None
-        if kind == "sqlite":
-            return SqliteEntry(paths[0], entry.get("table", name))
+        if kind in DATABASE_KINDS:
+            return DatabaseEntry(kind, paths[0], entry.get("table", name), entry.get("schema", "main"))
         is_csv = re.search(r"\.[ct]sv(\.gz|\.zst)?$", paths[0].name.lower()) is not None
         csv = None
         if "csv" in entry or (is_csv and "missing" in entry):

@@ -11,8 +11,8 @@ import numpy as np
 from relcrf.columns.offsets import offsets
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
+from relcrf.data.empty_domain import empty_domain_error
 from relcrf.data.names import listed_table, relation_table
-from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.estimate import check_budget
@@ -139,8 +139,7 @@ def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
         blocks.append(VariableBlock(relation.name, None, 0, count, values, type_names, names))
     for block in blocks:
         if not block.values:
-            hint = "label some entities, or list the values of the domain in the model"
-            raise DataError(Diagnostic("E221", f"the domain of {block.name} has no values in the data", hint=hint))
+            raise empty_domain_error(bound, block.owner, block.attribute)
     starts = offsets([block.count for block in blocks])
     return [replace(block, start=int(start)) for block, start in zip(blocks, starts[:-1], strict=True)]
 

@@ -16,6 +16,25 @@ MAX_INVALID = 0.01
 MIN_DISTINCT = 10
 """Minimum number of distinct values of a column with invalid rows; in a smaller column, one row is a large fraction."""
 
+MIN_KEYS = 20
+"""Minimum number of keys; the numbers of ratings, months or hours fit a smaller key by chance."""
+
+MIN_COVERAGE = 0.5
+"""Minimum fraction of the keys that occur in the columns together."""
+
+MIN_HALF = 0.1
+"""Minimum fraction of the rows of a column in each half of the key.
+
+Amounts that are distributed geometrically, of which 1 % exceed the n keys, have less than 10 % above n / 2.
+"""
+
+MAX_END_GAP = 3.0
+"""Maximum number of unused keys at an end of the key, as a multiple of the mean distance of the used keys.
+
+For m values that are a uniform sample, a larger gap has a probability below exp(-3), about 5 %. Ages and counts fill a
+part of the key and leave one end unused: the numbers from 1 to m of n keys pass only if n - m <= 3 n / m.
+"""
+
 
 @dataclass
 class EntityCandidate:
@@ -134,6 +153,7 @@ def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) 
 def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
     """Add each column whose values are all keys of a candidate to the references of that candidate."""
     for table in tables:
+        links = find_number_links(table, candidates)
         for column in table.columns.values():
             if not may_be_key(column) or column.distinct < 2:
                 continue
@@ -144,7 +164,7 @@ def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate
                 for k, candidate in enumerate(candidates)
                 if (target := candidate.table) is not None
                 and (key := candidate.key) is not None
-                and (rank := name_affinity(column, candidate, table)) > 0
+                and (rank := name_affinity(column, candidate, table) or links.get(column.name) is candidate) > 0
                 and _is_included(table, column, target, key)
             ]
             if matches:
@@ -165,7 +185,59 @@ def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tabl
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
     # Numbers often equal unrelated keys by chance; texts hardly ever do.
-    return 1 if column.kind == "text" and column.distinct > 2 and candidate.table is not table else 0
+    min_distinct = MIN_DISTINCT if candidate.table is table else 3
+    return 1 if column.kind == "text" and column.distinct >= min_distinct else 0
+
+
+def find_number_links(table: TableProfile, candidates: Sequence[EntityCandidate]) -> dict[str, EntityCandidate]:
+    """Return the columns of a table of links between entities with integer keys, with the candidate that they refer to.
+
+    Small numbers equal the keys 1, 2, ... by chance. A table without a key, and without a column that is named after an
+    entity type, is a table of links only if all its columns of integers, at least two, refer to the same entities: each
+    may contain at most 1 % other numbers, must extend to both ends of the key and have rows in both halves of it, and
+    together they must contain half of the keys. If two keys satisfy this, neither is returned. Columns with few distinct
+    numbers are attributes of a link.
+    """
+    columns = [c for c in table.columns.values() if c.kind == "whole" and may_be_key(c) and c.distinct >= MIN_DISTINCT]
+    keyed = [c for c in candidates if c.table is not None and c.key is not None]
+    if len(columns) < 2 or any(c.table is table for c in keyed):
+        return {}
+    if any(c.is_unique and rank_as_key(c.name, table.name) is not None for c in columns):
+        return {}
+    if any(name_affinity(column, c, table) > 1 for column in table.columns.values() for c in keyed):
+        return {}
+    targets = [candidate for candidate in keyed if _are_links(table, columns, candidate)]
+    return {column.name: targets[0] for column in columns} if len(targets) == 1 else {}
+
+
+def _are_links(table: TableProfile, columns: Sequence[ColumnProfile], candidate: EntityCandidate) -> bool:
+    """Return True if the numbers in all columns are the keys of a candidate, and represent the whole range of its keys."""
+    assert candidate.table is not None and candidate.key is not None
+    key = candidate.table.columns[candidate.key]
+    if key.kind != "whole" or key.distinct < MIN_KEYS or rank_as_key(key.name, candidate.table.name) is None:
+        return False
+    if any(column.distinct > key.distinct + max_invalid_rows(column.present) for column in columns):
+        return False
+    cells = " UNION ALL ".join(
+        f"SELECT {k} AS number, {quoted(column.name)} AS cell FROM {table.scan}" for k, column in enumerate(columns)
+    )
+    own = quoted(key.name)
+    rank = f"dense_rank() OVER (ORDER BY TRY_CAST({own} AS DOUBLE)) AS rank"
+    keys = f"SELECT DISTINCT {own} AS key, {rank} FROM {candidate.table.scan}"
+    rows = table.connection.execute(
+        "SELECT number, count(*), count(rank), count(*) FILTER (2 * rank > $1), count(DISTINCT rank), min(rank), max(rank) "
+        f"FROM ({cells}) LEFT JOIN ({keys}) ON cell = key WHERE cell IS NOT NULL GROUP BY GROUPING SETS ((number), ())",
+        [key.distinct],
+    ).fetchall()
+    (covered,) = [used for number, _, _, _, used, _, _ in rows if number is None]
+    return covered >= MIN_COVERAGE * key.distinct and all(
+        present - matched <= max_invalid_rows(present)
+        and used >= MIN_DISTINCT
+        and min(upper, matched - upper) >= MIN_HALF * matched
+        and max(first - 1, key.distinct - last) <= MAX_END_GAP * key.distinct / used
+        for number, present, matched, upper, used, first, last in rows
+        if number is not None
+    )
 
 
 def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfile, key: str) -> bool:
@@ -177,7 +249,11 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
     lows, highs = (keys.low, column.low), (column.high, keys.high)
     if any(a is not None and b is not None and a > b for a, b in (lows, highs)):
         return False
-    return count_unmatched_values(table, column.name, target, key) == 0
+    if count_unmatched_values(table, column.name, target, key) > 0:
+        return False
+    # A copy of the key is not a reference to other rows.
+    is_other = f"SELECT count(*) FROM this WHERE {quoted(column.name)} <> {quoted(key)}"
+    return target is not table or table.query_number(is_other) > 0
 
 
 def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:

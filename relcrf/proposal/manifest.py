@@ -26,9 +26,7 @@ class TableFile:
     @classmethod
     def of(cls, table: TableProfile) -> TableFile:
         """Return the file of a table."""
-        location, inner = table.raw.location, table.raw.inner_name
-        path = location if inner is None else location.removesuffix(f"'{inner}'").rpartition(", ")[0]
-        return cls(Path(path).name, inner)
+        return cls(table.raw.path.name, table.raw.inner_name)
 
 
 @dataclass

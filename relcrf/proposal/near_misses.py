@@ -12,6 +12,7 @@ from relcrf.proposal.entity_candidates import (
     MIN_DISTINCT,
     EntityCandidate,
     find_key,
+    find_number_links,
     max_invalid_rows,
     may_be_key,
     name_affinity,
@@ -52,10 +53,12 @@ def find_near_misses(tables: Sequence[TableProfile], candidates: Sequence[Entity
         if (almost_key := find_almost_key(table, tables)) is not None:
             misses.append(_explain_key(table, almost_key))
         references = {column for candidate in candidates for column in candidate.referring_columns(table)}
+        links = find_number_links(table, candidates)
         for column in table.columns.values():
             if column.name in references or not may_be_key(column) or column.distinct < MIN_DISTINCT:
                 continue
-            targets = [c for c in keyed if c.table is not table and name_affinity(column, c, table) > 0]
+            others = [c for c in keyed if c.table is not table]
+            targets = [c for c in others if name_affinity(column, c, table) > 0 or links.get(column.name) is c]
             misses += filter(None, (_explain_reference(table, column, target) for target in targets))
     return misses
 

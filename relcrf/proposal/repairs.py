@@ -17,6 +17,7 @@ from relcrf.proposal.entity_candidates import (
     EntityCandidate,
     find_candidates,
     find_key,
+    find_number_links,
     max_invalid_rows,
     may_be_key,
     name_affinity,
@@ -111,7 +112,7 @@ class _TableRepairer:
         A row with an invalid reference is dropped or, if it is the row of an entity, its reference is removed.
         """
         own_key = next((target.key for target in targets if target.table is table), None)
-        repaired = table
+        repaired, links = table, find_number_links(table, candidates)
         for column in table.columns.values():
             if column.name not in repaired.columns or column.name == own_key:
                 continue
@@ -122,19 +123,26 @@ class _TableRepairer:
             found = [
                 (-name_affinity(column, target, table), count, k)
                 for k, target in enumerate(others)
-                if name_affinity(column, target, table)
+                if (name_affinity(column, target, table) or links.get(column.name) is target)
                 and (count := _count_invalid_rows(repaired, column.name, target, is_entity=own_key is not None))
                 and count <= max_invalid_rows(table.rows)
             ]
             if found:
                 target = others[min(found)[2]]
-                repaired = self._repair_reference(repaired, column, target, is_entity=own_key is not None)
+                repaired = self._repair_reference(
+                    repaired, column, target, is_entity=own_key is not None, is_link=column.name in links
+                )
         return repaired
 
     def _repair_reference(
-        self, table: TableProfile, column: ColumnProfile, target: EntityCandidate, *, is_entity: bool
+        self, table: TableProfile, column: ColumnProfile, target: EntityCandidate, *, is_entity: bool, is_link: bool
     ) -> TableProfile:
-        """Return a table without the invalid references of a column, or the same table if this were a coincidence."""
+        """Return a table without the invalid references of a column, or the same table if this were a coincidence.
+
+        Args:
+            is_entity: Whether the rows of the table are entities.
+            is_link: Whether the numbers of the table are links, see `find_number_links`.
+        """
         assert target.table is not None and target.key is not None
         condition = orphan_sql(table.raw, column.name, target.table.raw, target.key)
         if not is_entity:
@@ -149,7 +157,9 @@ class _TableRepairer:
             sql = f"SELECT raw.* FROM {rows} WHERE NOT ({condition})"
         repaired = self._with_rows(table, sql)
         # Without the invalid cells, the column may contain numbers, which equal unrelated keys by chance.
-        if column.name not in repaired.columns or not name_affinity(repaired.columns[column.name], target, table):
+        if column.name not in repaired.columns:
+            return table
+        if not is_link and not name_affinity(repaired.columns[column.name], target, table):
             return table
         counted = f"{bad.count:,} of {table.rows:,} rows without a known {column.name}"
         owner = f"{table.name}.{column.name}" if is_entity else table.name

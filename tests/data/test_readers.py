@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
+import duckdb
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -46,6 +47,12 @@ def write_sqlite(path):
     database.close()
 
 
+def write_duckdb(path):
+    with duckdb.connect(str(path)) as connection:
+        connection.register("rows", pa.table(COLUMNS))
+        connection.execute("CREATE TABLE thing AS FROM rows")
+
+
 def write_stream(path):
     table = pa.table(COLUMNS)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
@@ -66,6 +73,9 @@ FILES = {
     "thing.arrow": write_stream,
     "any.sqlite": write_sqlite,
     "any.db": write_sqlite,
+    "any.duckdb": write_duckdb,
+    "any.ddb": write_duckdb,
+    "duck.db": write_duckdb,
 }
 OBJECTS = {
     "pandas": lambda: pd.DataFrame(ROWS),
@@ -73,6 +83,7 @@ OBJECTS = {
     "lazy": lambda: pl.DataFrame(ROWS).lazy(),
     "arrow": lambda: pa.table(COLUMNS),
     "stream": lambda: pa.table(COLUMNS).to_reader(),
+    "relation": lambda: duckdb.connect().from_arrow(pa.table(COLUMNS)),
     "lists": lambda: COLUMNS,
     "arrays": lambda: {name: np.array(values, dtype=object) for name, values in COLUMNS.items()},
     "mixed": lambda: {**COLUMNS, "id": np.array(COLUMNS["id"])},
@@ -267,6 +278,8 @@ def test_networkx_grids_and_multigraphs():
         ("t.arrow", b"no", "E204"),
         ("t.jsonl", b'{"id": 1}\n{"id":\n', "E204"),
         ("t.sqlite", b"no", "E204"),
+        ("t.duckdb", b"no", "E204"),
+        ("t.duckdb", b"checksumDUCK no", "E204"),
         ("t.sqlite", b"SQLite format 3\x00 no", "E204"),
         ("t.tsv", b"a\tb\n1\t2\t3\n", "E204"),
         ("t.db", b"", "E202"),

@@ -129,6 +129,24 @@ def write_sqlite(folder):
     return folder
 
 
+def write_duckdb(folder):
+    with duckdb.connect(str(folder / "i.duckdb")) as connection:
+        connection.register("rows", table())
+        connection.execute("CREATE TABLE i AS FROM rows")
+    return folder
+
+
+def write_duckdb_view(folder):
+    with duckdb.connect(str(folder / "i.duckdb")) as connection:
+        connection.register("rows", table())
+        connection.execute("CREATE SCHEMA stored")
+        connection.execute("CREATE TABLE stored.i AS FROM rows")
+        connection.execute(
+            "CREATE VIEW i AS SELECT * REPLACE (CAST(CAST(sent AS VARCHAR) AS TIMESTAMPTZ) AS sent) FROM stored.i"
+        )
+    return folder
+
+
 def pandas_frame(folder):
     return {"I": table().to_pandas().assign(n=pd.array(ROWS["n"], dtype="Int64"))}
 
@@ -149,10 +167,14 @@ def relation(folder):
 
 
 SOURCES = [
-    write_csv, write_parquet, write_arrow, write_jsonl, write_sqlite, pandas_frame, python_lists, arrays, relation,
-    lambda folder: {"I": pl.from_arrow(table())}, lambda folder: {"I": table()},
+    write_csv, write_parquet, write_arrow, write_jsonl, write_sqlite, write_duckdb, write_duckdb_view, pandas_frame,
+    python_lists, arrays, relation, lambda folder: {"I": pl.from_arrow(table())},
+    lambda folder: {"I": pl.from_arrow(table()).lazy()}, lambda folder: {"I": table()},
 ]  # fmt: skip
-NAMES = ["csv", "parquet", "arrow", "jsonl", "sqlite", "pandas", "lists", "arrays", "relation", "polars", "table"]
+NAMES = [
+    "csv", "parquet", "arrow", "jsonl", "sqlite", "duckdb", "view", "pandas", "lists", "arrays", "relation", "polars", "lazy",
+    "table",
+]  # fmt: skip
 
 
 def assert_expected_values(source):

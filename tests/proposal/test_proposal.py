@@ -303,6 +303,89 @@ def test_pairs_with_many_unknown_values_or_of_numbers_do_not_refer_to_a_table(tm
     assert not project.draft.analysis.schema.relations
 
 
+PAIRS = {"kunde": ("von", "an"), "client": ("de", "vers"), "cliente": ("origen", "destino"), "member": ("who", "whom")}
+
+
+def entities_and_pairs(table, pairs, *, key=int, n=120):
+    """Return a table of entities with ages, and the table `link` of pairs."""
+    rows = [{"id": key(k), "klasse": "ABC"[k % 3], "alter": 18 + k * 7 % 60} for k in range(1, n + 1)]
+    return {table: rows, "link": [dict(zip(PAIRS[table], pair, strict=True)) for pair in pairs]}
+
+
+def links_of(folder, tables):
+    """Return the references of the table `link` in a proposal for tables, as pairs (column, entity type)."""
+    schema = propose(write_tables(folder, **tables), folder.with_suffix(".rcrf")).draft.analysis.schema
+    return [(a.column, a.type_name) for r in schema.relations if r.table == "link" for a in r.arguments]
+
+
+@pytest.mark.parametrize("key", [int, "K{:03}".format], ids=["numbers", "texts"])
+@pytest.mark.parametrize("table", PAIRS)
+def test_pairs_of_keys_are_links_in_every_language(table, key, tmp_path):
+    pairs = np.random.default_rng(3).integers(1, 121, (200, 2)).tolist()
+    tables = entities_and_pairs(table, [map(key, pair) for pair in pairs], key=key)
+    assert links_of(tmp_path / "d", tables) == [(column, table.capitalize()) for column in PAIRS[table]]
+
+
+def test_texts_that_are_keys_of_the_same_table_refer_to_its_rows(tmp_path, out):
+    tables = entities_and_pairs("kunde", [], key="K{:03}".format)
+    del tables["link"]
+    for k, row in enumerate(tables["kunde"]):
+        row |= {"werber": f"K{k // 2 + 1:03}" if k % 3 else "", "code": row["id"], "art": ("K001", "K002")[k % 2]}
+    schema = propose(write_tables(tmp_path / "d", **tables), out).draft.analysis.schema
+    assert [(r.name, [a.type_name for a in r.arguments]) for r in schema.relations] == [
+        ("KundeWerber", ["Kunde", "Kunde"])
+    ]
+
+
+def numbers_of(kind, size, seed):
+    """Return typical numbers of `size` rows; fewer than 1 % of the amounts exceed 80."""
+    rng = np.random.default_rng(seed)
+    return {
+        "ages": rng.integers(18, 81, size), "counts": rng.poisson(6, size) + 1, "ratings": rng.integers(1, 6, size),
+        "amounts": rng.geometric(0.06, size), "hours": rng.integers(1, 25, size), "keys": rng.integers(1, 81, size),
+        "fives": 5 * rng.integers(1, 17, size),
+    }[kind].tolist()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kinds", "n"),
+    [
+        (("ages", "counts"), 100), (("ages", "ages"), 80), (("keys", "ages"), 80), (("amounts", "amounts"), 80),
+        (("keys", "amounts"), 80), (("hours", "counts"), 80), (("keys", "ratings"), 80), (("fives", "fives"), 80),
+    ],
+)  # fmt: skip
+def test_pairs_of_numeric_attributes_are_not_links(kinds, n, tmp_path):
+    pairs = zip(*(numbers_of(kind, 1000, seed) for seed, kind in enumerate(kinds, start=7)), strict=True)
+    assert links_of(tmp_path / "d", entities_and_pairs("kunde", pairs, n=n)) == []
+    keys = np.random.default_rng(6).integers(1, n + 1, (1000, 2)).tolist()
+    assert len(links_of(tmp_path / "keys", entities_and_pairs("kunde", keys, n=n))) == 2
+
+
+def test_pairs_of_numbers_that_are_ambiguous_are_not_links(tmp_path):
+    pairs = np.random.default_rng(3).integers(1, 119, (300, 2)).tolist()
+    tables = entities_and_pairs("kunde", pairs)
+    assert links_of(tmp_path / "a", tables) != []
+    other = [{"id": k, "art": "xy"[k % 2]} for k in range(1, 119)]
+    assert links_of(tmp_path / "b", tables | {"ware": other}) == []  # both tables have these keys
+    assert (
+        links_of(
+            tmp_path / "c", tables | {"link": [{**row, "menge": 1 + k % 12} for k, row in enumerate(tables["link"])]}
+        )
+        == []
+    )
+    assert links_of(tmp_path / "d", tables | {"link": [{"nr": k, **row} for k, row in enumerate(tables["link"])]}) == []
+    small = entities_and_pairs("kunde", [(k % 12 + 1, k * 5 % 12 + 1) for k in range(40)], n=12)
+    assert links_of(tmp_path / "e", small) == []
+
+
+def test_pairs_of_numbers_may_have_attributes_and_few_unknown_keys(tmp_path):
+    pairs = np.random.default_rng(3).integers(1, 121, (300, 2)).tolist()
+    tables = entities_and_pairs("kunde", [*pairs, (5, 999)])
+    tables["link"] = [{**row, "grad": 1 + k % 5} for k, row in enumerate(tables["link"])]
+    assert links_of(tmp_path / "d", tables)[:2] == [("von", "Kunde"), ("an", "Kunde")]
+    assert 'orphans = "drop"  # 1 of 301 rows' in (tmp_path / "d.toml").read_text()
+
+
 def test_numbers_with_one_text_do_not_refer_to_numeric_keys_by_chance(tmp_path, out):
     shop = [{"id": k, "kind": "ab"[k % 2]} for k in range(100)]
     sale = [{"shop": k % 100, "amount": "?" if k == 5 else k % 40, "good": "yn"[k % 2]} for k in range(200)]

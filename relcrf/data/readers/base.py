@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from relcrf.data.store import Store
+from relcrf.errors import Diagnostic
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class SourceTable:
         is_ordered: Whether the rows have an order, so that row numbers identify them; False for results of queries.
         missing_texts: What was read as missing, for each file.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
+        problem: Why the table cannot be read, e.g. a view that fails; None if it can. `scan` is then invalid, and the error
+            is raised only if a model or a manifest names the table.
     """
 
     name: str
@@ -53,6 +56,7 @@ class SourceTable:
     files: tuple[str, ...] = ()
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
+    problem: Diagnostic | None = None
 
 
 class AbstractReader(ABC):

@@ -1,0 +1,67 @@
+"""The union of the files that match a pattern of a manifest, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import duckdb
+
+from relcrf.data.readers.base import SourceTable
+from relcrf.data.store import literal, quoted
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing
+
+MAX_FILE_ROWS = 2**40
+"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
+
+
+def union_files(
+    name: str,
+    pattern: Path,
+    partitions: Sequence[Mapping[str, str | None]],
+    tables: Sequence[SourceTable],
+    connection: duckdb.DuckDBPyConnection,
+) -> SourceTable:
+    """Return the union of the files that match a pattern, with a column for each folder such as `year=2024`.
+
+    Args:
+        partitions: The values in the names of folders, for each file.
+        tables: The table of each file.
+
+    Raises:
+        DataError: Two files have different columns (E212).
+    """
+    columns: list[str] = []
+    scans = []
+    for number, (table, partition) in enumerate(zip(tables, partitions, strict=True)):
+        names = [str(row[0]) for row in connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
+        values = {key: value for key, value in partition.items() if key not in names}
+        cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
+        columns = columns or [*names, *values]
+        row_column = "row".ljust(max(map(len, columns)) + 1, "_")
+        if unequal := sorted({*columns} ^ {*names, *values}):
+            message = f"the file has other columns than '{tables[0].location}'"
+            verb = "lacks" if unequal[0] in columns else "has"
+            notes = (f"only one of the files has {listing(unequal)}",)
+            hint = f"it {verb} the column '{unequal[0]}'; use a pattern that leaves the file out"
+            raise DataError(Diagnostic("E212", message, DataLocation(table.location), hint, notes))
+        row = f"{number * MAX_FILE_ROWS} + row_number() OVER () AS {row_column}"
+        inner = f"(SELECT {', '.join([row, '*', *cells])} FROM {table.scan})"
+        scans.append((inner, f"(SELECT {', '.join(['*', *cells])} FROM {table.scan})"))
+    selected = ", ".join(map(quoted, columns))
+    numbered = " UNION ALL ".join(f"SELECT {row_column}, {selected} FROM {s}" for s, _ in scans)
+    plain = " UNION ALL ".join(f"SELECT {selected} FROM {scan}" for _, scan in scans)
+    counts = {t.note: sum(t.note == other.note for other in tables) for t in tables if t.note}
+    note = "; ".join(f"{note} in {count:,} of {len(tables):,} files" for note, count in counts.items())
+    formats = listing(dict.fromkeys(t.format for t in tables))
+    return SourceTable(
+        name,
+        str(pattern),
+        f"({plain})",
+        f"({numbered})",
+        format=f"{len(tables):,} files: {formats}",
+        note=note,
+        files=tuple(t.location for t in tables),
+        missing_texts=tuple(chain.from_iterable(t.missing_texts for t in tables)),
+    )

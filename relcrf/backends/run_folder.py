@@ -28,7 +28,7 @@ from relcrf.backends.learned_model import SEPARATE_LAYOUTS, BackendRequest, Lear
 from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
-from relcrf.data.manifest import file_names
+from relcrf.data.manifest import is_applicable
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
 from relcrf.files import (
     file_lock,
@@ -275,7 +275,7 @@ def load(folder: Path) -> LearnedModel:
         require_valid(spec)
     with _checked_path(folder, TABLES) as path:
         mapping = path.read_text(encoding="utf-8") if path.exists() else None
-        file_names(mapping or "tables = {}")  # raises an error if the file is damaged
+        is_applicable(mapping or "tables = {}", folder)  # raises an error if the file is damaged
     vectors = {}
     for name, size in sorted(sizes.items()):
         with _checked_path(folder, f"{name}.npy") as path:

@@ -24,7 +24,7 @@ from relcrf.cli.help_panels import HOLDOUT, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
-from relcrf.data.manifest import FILE_NAME, file_names
+from relcrf.data.manifest import FILE_NAME, is_applicable
 from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -141,8 +141,7 @@ def run_manifest(run: Path, data: str, manifest: Path | None) -> Path | None:
     stored, folder = run_folder.contained_path(run, run_folder.TABLES), Path(data)
     if manifest is not None or not stored.is_file() or os.path.lexists(folder / FILE_NAME) or folder.suffix == ".toml":
         return manifest
-    files = file_names(stored.read_text(encoding="utf-8"))
-    if not (any((folder / n).exists() or any(folder.glob(n)) for n in files) if folder.is_dir() else not files):
+    if not is_applicable(stored.read_text(encoding="utf-8"), folder):
         return None
     print_note(f"the tables of '{data}' are read as '{stored}' describes them")
     return stored

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -34,7 +32,7 @@ from relcrf.data.manifest import (
 )
 from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
-from relcrf.data.readers.base import AbstractReader, MissingTexts, SourceTable
+from relcrf.data.readers.base import AbstractReader, MissingTexts, SourceTable, reader_problem
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
@@ -215,7 +213,7 @@ class Dataset:
     @cached_property
     def _readers(self) -> list[AbstractReader]:
         return [
-            plugins.load_entry(e, "E406", "reader", _reader_problem)()
+            plugins.load_entry(e, "E406", "reader", reader_problem)()
             for e in plugins.list_entries(entry_points, "relcrf.readers")
         ]
 
@@ -283,14 +281,15 @@ class Dataset:
                 self._add_table(table)
             self._require_tables(f"the file '{path}'", "pass a file with tables")
 
-    def _add_folder(self, folder: Path) -> None:
+    def _add_folder(self, folder: Path, skipped: Collection[Path] = ()) -> None:
         for path in sorted(folder.iterdir()):
-            if path.is_file() and self._matching_readers(path):
+            if path.is_file() and path not in skipped and self._matching_readers(path):
                 _require_inside_folder(path, folder)
                 for table in self._read_file(path) or ():
                     self._add_table(table)
         suffixes = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
-        self._require_tables(f"the folder '{folder}'", f"table files end in {suffixes}")
+        if not skipped:
+            self._require_tables(f"the folder '{folder}'", f"table files end in {suffixes}")
 
     def _require_tables(self, description: str, hint: str) -> None:
         if not self.table_names:
@@ -330,12 +329,27 @@ class Dataset:
         self.read_tables(entry.source.table for entry in content.tables if isinstance(entry.source, GivenEntry))
         if content.tables:
             self._given, self.tables = self.tables, {}
+        if content.tables and content.is_selection:
             self._server_tables.clear()
             self._problems.clear()
         self._add_entries(content, None)
+        self._add_unnamed(content)
 
     def _add_manifest(self, path: Path, folder: Path) -> None:
-        self._add_entries(read_manifest(path, folder), folder)
+        content = read_manifest(path, folder)
+        if content.tables and not content.is_selection:
+            self._add_folder(
+                folder, [p for e in content.tables if isinstance(e.source, FileEntry) for p in e.source.paths]
+            )
+            self._given, self.tables = self.tables, {}
+        self._add_entries(content, folder)
+        self._add_unnamed(content)
+
+    def _add_unnamed(self, content: Manifest) -> None:
+        """Add the tables of the data that a manifest without sources does not name."""
+        if content.tables and not content.is_selection:
+            named = {fold_name(e.source.table) for e in content.tables if isinstance(e.source, GivenEntry)}
+            self.tables |= {name: table for name, table in self._given.items() if name not in named}
 
     def _add_entries(self, content: Manifest, folder: Path | None) -> None:
         """Add the tables of a manifest, or all table files of the folder if it lists none."""
@@ -580,17 +594,3 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
     suffix = f", table '{table.name}'"
     location = table.location.removesuffix(suffix) + suffix
     return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
-
-
-def _reader_problem(reader: object) -> str | None:
-    """Return an error message for an invalid reader of a plugin; None if the reader is valid."""
-    if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
-        return "it is not a subclass of relcrf.data.readers.base.AbstractReader"
-    if inspect.isabstract(reader):
-        return "it has no method 'tables'"
-    suffixes = getattr(reader, "suffixes", None)
-    if not isinstance(suffixes, tuple) or not all(
-        isinstance(s, str) and re.fullmatch(r"\.[^A-Z]+", s) for s in suffixes
-    ):
-        return f"'suffixes' is not a tuple of lower-case suffixes that start with a dot: {suffixes!r}"
-    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import text_sql
@@ -77,28 +76,16 @@ def _guess_label_column(bound: BoundModel, attribute: str, table: RawTable, unus
 
 
 def _manifest_advice(bound: BoundModel, table: RawTable, attribute: str, column: str) -> str:
-    """Return the advice to write the line of a manifest that renames a column.
-
-    A new manifest must list every table that the model reads, because tables that it does not list are not read.
-    """
-    dataset = bound.dataset
-    if dataset.mapping is not None:
-        columns = tomllib.loads(dataset.mapping)["tables"][table.name].get("columns", {})
+    """Return the advice to write the line of a manifest that renames a column."""
+    mapping = bound.dataset.mapping
+    entries = {} if mapping is None else tomllib.loads(mapping)["tables"]
+    if table.name in entries:
+        columns = entries[table.name].get("columns", {})
         renamed = {name: old for name, old in columns.items() if name != column} | {
             attribute: columns.get(column, column)
         }
         return f"write columns = {toml_value(renamed)} below [tables.{toml_key(table.name)}] in the manifest"
-    locations = set().union(*bound.sources.values())
-    has_files, entries = Path(dataset.location).is_dir(), {}
-    for other in dataset.tables.values():
-        if other.location in locations:
-            entry: dict[str, object] = {"file": other.path.name} if has_files else {"table": other.name}
-            if has_files and other.inner_name is not None:
-                entry["table"] = other.inner_name
-            if other.name == table.name:
-                entry["columns"] = {attribute: column}
-            entries[other.name] = entry
-    line = f"tables = {toml_value(entries)}"
-    if dataset.split is not None:
+    line = f"{'.'.join(map(toml_key, ('tables', table.name, 'columns', attribute)))} = {toml_value(column)}"
+    if entries or bound.dataset.split is not None:
         return f"write this line at the beginning of the manifest: {line}"
     return f"write this line to a file columns.toml and add --manifest columns.toml: {line}"

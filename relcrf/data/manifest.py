@@ -15,6 +15,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -57,6 +58,9 @@ _COMPANION_KEYS = {
     "postgres": ("table", "schema", "sql"),
 }
 """The keys of a table that may be combined with a source."""
+
+_SUFFIX = re.compile(r"\.(?!toml)[a-z]+(\.(gz|zst))?$", re.IGNORECASE)
+"""Regular expression of the suffix of a table file."""
 
 _POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
 _CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "thousands": str, "dates": str}
@@ -106,7 +110,7 @@ class DatabaseEntry:
 
 @dataclass(frozen=True)
 class GivenEntry:
-    """A table of the data to which the manifest is applied, if the data are not a folder: a database, or data frames."""
+    """A table of the data to which the manifest is applied: of a database, data frames, or files with several tables."""
 
     table: str
 
@@ -171,10 +175,17 @@ class TableEntry:
     policies: RowPolicies = field(default_factory=RowPolicies)
 
 
-def file_names(mapping: str) -> list[str]:
-    """Return the paths of the files in the section `tables` of a valid manifest; see `Manifest`."""
-    tables = tomllib.loads(mapping)["tables"].values()
-    return [entry[kind] for entry in tables for kind in ("file", *DATABASE_KINDS) if kind in entry]
+def is_applicable(mapping: str, data: Path) -> bool:
+    """Return True if data may have the tables of a valid mapping; see `Manifest`.
+
+    A folder needs one of the files. Other data, such as a database, fit a mapping that names no file.
+    """
+    tables = tomllib.loads(mapping)["tables"]
+    files = [entry[kind] for entry in tables.values() for kind in ("file", *DATABASE_KINDS) if kind in entry]
+    if not data.is_dir():
+        return not files
+    files += [f"{escape(name)}.*" for name, entry in tables.items() if not {*_SOURCES, "table"} & {*entry}]
+    return any((data / file).exists() or any(data.glob(file)) for file in files)
 
 
 @dataclass(frozen=True)
@@ -182,6 +193,7 @@ class Manifest:
     """The content of a manifest; if it lists no tables, the dataset consists of the table files in its folder.
 
     Args:
+        is_selection: Whether the dataset consists of the listed tables only, because one of them states its source.
         mapping: The section `tables` as TOML, to apply it to other folders; None if it lists no tables, or a table of a
             server, which does not belong to a folder.
     """
@@ -189,6 +201,7 @@ class Manifest:
     tables: tuple[TableEntry, ...]
     split: SplitPlan | None
     mapping: str | None = None
+    is_selection: bool = True
 
 
 def read_manifest(path: Path, folder: Path | None = None, *, for_given: bool = False) -> Manifest:
@@ -261,7 +274,13 @@ class _ManifestReader:
             raise DataError(self.problems)
         has_server = any(isinstance(entry.source, PostgresEntry) for entry in entries)
         mapping = render_tables(self.content["tables"]) if entries and not has_server else None
-        return Manifest(tuple(entries), plan, mapping)
+        return Manifest(tuple(entries), plan, mapping, self._is_selection)
+
+    @property
+    def _is_selection(self) -> bool:
+        """True if a table of the manifest states its source."""
+        keys = {*_SOURCES, "table"} if self.for_given else {*_SOURCES}
+        return any(keys & {*entry} for entry in self.content.get("tables", {}).values() if isinstance(entry, dict))
 
     def _add_problem(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
@@ -298,7 +317,7 @@ class _ManifestReader:
             self._add_problem(f"two columns are named '{duplicates[0]}'", hint, *path, "columns")
         if source is None or duplicates:
             return None
-        key = next(k for k in (*_SOURCES, "table") if k in entry)
+        key = next((k for k in (*_SOURCES, "table") if k in entry), "")
         source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
         is_csv = isinstance(source, FileEntry) and source.csv is not None
         missing = () if is_csv else tuple(entry.get("missing", ()))
@@ -327,12 +346,22 @@ class _ManifestReader:
             message = "a manifest that names files is applied to a folder, and the data are not one"
             self._add_problem(message, "name a table of the data: table = ...", *path, sources[0], code="E201")
             return None
-        if not sources and self.for_given and "table" in entry:
-            return GivenEntry(entry["table"])
-        if len(sources) != 1:
-            problem = f"has several sources: {listing(sources)}" if sources else "has no source"
-            self._add_problem(f"the table '{name}' {problem}", f"set one of {listing(_SOURCES)}", *path)
+        if not sources and self.for_given:
+            return GivenEntry(entry.get("table", name))
+        if len(sources) > 1:
+            message = f"the table '{name}' has several sources: {listing(sources)}"
+            self._add_problem(message, f"set one of {listing(_SOURCES)}", *path)
             return None
+        if not sources:
+            found = self._find_table_files(name)
+            if not found and not self._is_selection:
+                return GivenEntry(name)  # the table may be in a file that contains several
+            if len(found) != 1:
+                problem = f", and the files {listing(found)} have its name" if found else ", and no file has its name"
+                hint = f"set one of {listing(_SOURCES)}"
+                self._add_problem(f"the table '{name}' has no source{problem}", hint, *path)
+                return None
+            sources, entry = ["file"], {**entry, "file": found[0]}
         (kind,) = sources
         allowed = _COMPANION_KEYS.get(kind, ())
         for key in ("table", "schema", "csv"):
@@ -401,6 +430,11 @@ class _ManifestReader:
         else:
             return CsvFormat(delimiter, encoding, decimal, thousands, dates)
         return None
+
+    def _find_table_files(self, name: str) -> list[str]:
+        """Return the files in the folder that are named after a table."""
+        files = [path.name for path in sorted(self.folder.iterdir()) if path.is_file() and _SUFFIX.search(path.name)]
+        return [file for file in files if fold_name(_SUFFIX.sub("", file)) == fold_name(name)]
 
     def _match_files(self, pattern: str, *path: str) -> list[Path]:
         """Return the files that match a pattern, sorted. If there are none, or one is outside the folder, report this."""

@@ -44,20 +44,17 @@ def test_missing_column_of_labels_is_guessed(tmp_path):
     problem = problem_of(folder)
     assert problem.message == f"the domain of Paper.topic has no values: {folder / 'paper.csv'} has no column 'topic'"
     assert problem.notes == ("its columns are Id, year, place_0, place_1, code, category, when, lone",)
-    advice, _, line = problem.hint.partition("tables = ")
-    assert (
-        advice
-        == "if 'category' has the labels, write this line to a file columns.toml and add --manifest columns.toml: "
-    )
-    assert "other" not in line
-    (folder / "columns.toml").write_text(f"tables = {line}\n")
+    advice, _, line = problem.hint.partition("columns.toml: ")
+    assert advice == "if 'category' has the labels, write this line to a file columns.toml and add --manifest "
+    assert line == 'tables.paper.columns.topic = "category"'
+    (folder / "columns.toml").write_text(line)
     assert values(folder, manifest=folder / "columns.toml") == ("x", "y")
 
 
 def test_unused_columns_are_listed_without_a_guess(tmp_path):
     problem = problem_of(write_folder(tmp_path, "kind,section", "x,s", "y,t"))
     assert problem.notes[-1] == "the model does not use kind, section"
-    assert problem.hint.startswith("if the column NAME has the labels, ") and '{ topic = "NAME" }' in problem.hint
+    assert problem.hint.startswith("if the column NAME has the labels, ") and 'topic = "NAME"' in problem.hint
 
 
 def test_column_with_a_similar_name_is_guessed(tmp_path):
@@ -84,9 +81,9 @@ def test_manifest_with_tables_and_columns_is_extended(tmp_path):
 def test_manifest_with_a_split_is_extended(tmp_path):
     folder = write_folder(tmp_path, "category,school", "x,s", "y,t")
     (folder / "dataset.toml").write_text('[split]\ncolumn = "school"\n')
-    advice, _, line = problem_of(folder).hint.partition("tables = ")
-    assert advice == "if 'category' has the labels, write this line at the beginning of the manifest: "
-    (folder / "dataset.toml").write_text(f'tables = {line}\n[split]\ncolumn = "school"\n')
+    advice, _, line = problem_of(folder).hint.partition("manifest: ")
+    assert advice == "if 'category' has the labels, write this line at the beginning of the "
+    (folder / "dataset.toml").write_text(f'{line}\n[split]\ncolumn = "school"\n')
     assert values(folder) == ("x", "y")
 
 
@@ -100,7 +97,7 @@ def test_line_for_other_sources(tmp_path, kind):
         )
     data = {"folder": tmp_path, "file": tmp_path / "shop.duckdb", "frames": {"paper": rows}}[kind]
     manifest = tmp_path / "m.toml"
-    manifest.write_text("tables = " + problem_of(data, model).hint.partition("tables = ")[2])
+    manifest.write_text(problem_of(data, model).hint.partition("columns.toml: ")[2])
     assert relcrf.parse(model).ground(relcrf.Dataset(data, manifest=manifest)).bound.domains["T"] == ("x", "y")
 
 

@@ -158,7 +158,14 @@ def test_unlisted_tuples_of_open_table_are_queries(tmp_path):
         ),
         ("tables = 1\n", "E232", 1, "'tables' must be a table, not 1", None),
         ("[tables]\npage = 'pages.csv'\n", "E232", 2, "'tables.page' must be a TOML table", "[tables.page]"),
-        ("[tables.page]\nopen = true\n", "E232", 1, "has no source", "file, sqlite, duckdb, postgres, sql"),
+        ("[tables.page]\nopen = true\n", "E232", 1, "has no table 'page'", "did you mean 'pages'?"),
+        (
+            "[tables.page]\nopen = true\n[tables.x]\nfile = 'pages.csv'\n",
+            "E232",
+            1,
+            "the table 'page' has no source, and no file has its name",
+            "set one of file, sqlite, duckdb, postgres, sql",
+        ),
         (
             "[tables.page]\nfile = 'pages.csv'\nsql = 'SELECT 1'\n",
             "E232",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -80,3 +82,17 @@ class AbstractReader(ABC):
         Raises:
             DataError: The file does not have the format. Errors of DuckDB may be raised unchanged.
         """
+
+
+def reader_problem(reader: object) -> str | None:
+    """Return an error message for an invalid reader of a plugin; None if the reader is valid."""
+    if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
+        return "it is not a subclass of relcrf.data.readers.base.AbstractReader"
+    if inspect.isabstract(reader):
+        return "it has no method 'tables'"
+    suffixes = getattr(reader, "suffixes", None)
+    if not isinstance(suffixes, tuple) or not all(
+        isinstance(s, str) and re.fullmatch(r"\.[^A-Z]+", s) for s in suffixes
+    ):
+        return f"'suffixes' is not a tuple of lower-case suffixes that start with a dot: {suffixes!r}"
+    return None

@@ -64,7 +64,9 @@ class CsvReader(AbstractReader):
         except duckdb.InvalidInputException:
             if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter)):
                 raise
-            hint = f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
+            hint = (
+                f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
+            )
             raise unreadable_error(str(path), hint, (problem,)) from None
         if formats:
             converted = (f"{each.converted} AS {quoted(each.column)}" for each in formats)

@@ -17,6 +17,9 @@ from relcrf.errors import listing
 SAMPLE_ROWS = 10_000
 """Number of rows that select the columns whose cells are all tested for dates and thousands."""
 
+MAX_TESTS = 200
+"""Maximum number of tests in a query; each needs memory for its regular expression, and a file may have thousands of columns."""
+
 _BLANK = r"[ \x{00A0}\x{202F}]"
 """Regular expression of a blank between thousands; it may be a no-break space."""
 
@@ -95,13 +98,21 @@ class _ColumnTester:
         self, columns: Sequence[str], conditions: Sequence[str], *, sample: bool = False
     ) -> dict[str, tuple[bool, ...]]:
         """Return whether each condition holds, by column. `{cell}` in a condition is the trimmed text of a cell."""
-        if not columns:
-            return {}
-        tests = [c.replace("{cell}", f"trim({quoted(column)})") for column in columns for c in conditions]
         source = f"(SELECT * FROM {self.scan} LIMIT {SAMPLE_ROWS})" if sample else self.scan
-        ((*results,),) = self.store.connection.execute(f"SELECT {', '.join(tests)} FROM {source}").fetchall()
         n = len(conditions)
-        return {c: tuple(map(bool, results[k * n : (k + 1) * n])) for k, c in enumerate(columns)}
+        found: dict[str, tuple[bool, ...]] = {}
+        n_columns = max(1, MAX_TESTS // n)
+        for start in range(0, len(columns), n_columns):
+            chosen = columns[start : start + n_columns]
+            tests = [c.replace("{cell}", f"trim({quoted(column)})") for column in chosen for c in conditions]
+            ((*results,),) = self.store.connection.execute(f"SELECT {', '.join(tests)} FROM {source}").fetchall()
+            found |= {c: tuple(map(bool, results[k * n : (k + 1) * n])) for k, c in enumerate(chosen)}
+        return found
+
+    def _filter(self, columns: Sequence[str], condition: str) -> list[str]:
+        """Return the columns in which a cell of the first rows satisfies a condition."""
+        tested = self.test(columns, [f"bool_or({condition})"], sample=True)
+        return [column for column, (is_possible,) in tested.items() if is_possible]
 
     def decimal_commas(self, columns: Sequence[str], *, is_stated: bool) -> list[ColumnFormat]:
         """Return the conversion of columns whose cells are all numbers such as `1.234,5` or `1.234`, or empty.
@@ -139,6 +150,7 @@ class _ColumnTester:
         If the separator is not stated, a number of the file must need it, such as `1,234.50` or `1,234,567`.
         """
         found: list[ColumnFormat] = []
+        columns = self._filter(columns, "regexp_matches({cell}, '[0-9][., ''\\x{00A0}\\x{202F}][0-9]{3}')")
         for name in (stated,) if stated else (",", "'", " "):
             separator = _BLANK if name == " " else f"[{name}]"
             number = _matches(f"[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?")
@@ -164,6 +176,7 @@ class _ColumnTester:
         The day and the month of dates with slashes have the order that a day above 12 in the file shows.
         """
         patterns = list(dict.fromkeys(_DATE_PATTERNS.values()))
+        columns = self._filter(columns, "regexp_matches({cell}, '^[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}')")
         tests = [f"bool_and({_matches(pattern + _TIME)}) FILTER ({{cell}} <> '')" for pattern in patterns]
         sampled = self.test(columns, tests, sample=True)
         valid: dict[str, list[str]] = {}

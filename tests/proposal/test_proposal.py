@@ -210,7 +210,7 @@ UNKNOWN_SHOP = {"first_sale": "s777"}
             [
                 "shop.Shop ID is the key although 's3' stands in rows 4 and 101: "
                 'the manifest keeps the first row (duplicates = "first")',
-                'shop: dropped 1 row with the key of another row (duplicates = "first")',
+                "shop: dropped 1 row with the key of another row: 's3' in rows 4 and 101 (duplicates = \"first\")",
             ],
             {"shop": 'duplicates = "first"  # 1 of 101 rows with the Shop ID of another row'},
         ),
@@ -219,7 +219,7 @@ UNKNOWN_SHOP = {"first_sale": "s777"}
             [
                 "sale.shop refers to shop.Shop ID although 's777' in row 1 is unknown: "
                 'the manifest drops this link (orphans = "drop")',
-                'sale_shop: dropped 1 row without a known Sale or Shop (orphans = "drop")',
+                "sale_shop: dropped 1 row without a known Sale or Shop: '0', 's777' (orphans = \"drop\")",
             ],
             {"sale_shop": 'orphans = "drop"  # 1 of 200 rows without a known shop'},
         ),
@@ -262,12 +262,13 @@ def test_row_without_key_is_named_but_not_repaired(tmp_path, out):
 
 
 def test_queries_of_the_manifest_read_the_first_row_of_each_key(tmp_path, out):
-    """Policies do not apply to the rows that queries read; here a query joins the attributes of two tables."""
+    """The entry that a query reads names the key; here the query joins the attributes of two tables."""
     tables = shops_and_sales(extra_shop={"Shop ID": " s3", "kind": "b"})
     area = [{"shop": f"s{k}", "area": k % 3 + 0.5} for k in range(100)]
     project = propose(write_tables(tmp_path / "d", **tables, area=area), out)
-    assert roles(project)["area"] == "attributes of Shop" and "rowid" in project.manifest[1]
+    assert roles(project)["area"] == "attributes of Shop" and 'key = "Shop ID"' in project.manifest[1]
     bound = project.draft.grounding.bound
+    assert [(repair.count, repair.example) for repair in bound.repairs] == [(1, "'s3' in rows 4 and 101")]
     assert bound.sizes["Shop"] == 100
     assert bound.connection.execute("""SELECT count("x.area"), count(*) FROM "ent.Shop" """).fetchall() == [(100, 100)]
 

@@ -366,7 +366,11 @@ def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> d
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported."""
+    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported.
+
+    Numbers are standardised: otherwise, the optimiser converges slowly, and a missing number has the effect of the number 0
+    instead of the effect of the mean.
+    """
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"
@@ -374,7 +378,7 @@ def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
             return f"by {term}"
         case "integer" | "real":
             is_skewed = attribute.low >= 0 and attribute.high > 20
-            return f"by log1p({term})" if is_skewed else f"by {term}"
+            return f"by standardise({f'log1p({term})' if is_skewed else term})"
         case "datetime" | "time":
             start = "2000-01-01" if attribute.type == "datetime" else "00:00"
             return f'by standardise({term} - "{start}")'

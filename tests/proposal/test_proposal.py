@@ -14,6 +14,7 @@ from relcrf.cli.main import app
 from relcrf.data.binding import bind
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
+from relcrf.graph.features import Dense
 from relcrf.proposal import draft, proposal, trial
 
 
@@ -322,6 +323,44 @@ def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
     assert prediction.unseen_keys == {"country": 1}
     (known, unseen) = prediction.table("Customer.churn").rows(2)
     assert known[1] == "yes" and unseen[1] == "no"
+
+
+def test_numbers_are_standardised(tmp_path, out, relcrf_):
+    """A missing number has the effect of the mean, whatever the unit and the zero of the numbers."""
+    rng = np.random.default_rng(0)
+    item = [
+        {
+            "id": f"i{k}",
+            "mass": round(float(rng.lognormal(9, 1)), 1),
+            "year": "" if k % 5 == 0 else 1980 + k,
+            "change": round(float(rng.normal(-3, 0.1)), 3),
+            "constant": 0.1,
+            "single": 7.5 if k == 3 else "",
+            "opened": "" if k == 4 else f"{k % 24:02}:15",
+            "since": "" if k == 4 else f"2024-01-{k % 28 + 1:02}",
+            "label": "ab"[k % 2],
+        }
+        for k in range(40)
+    ]
+    folder = write_tables(tmp_path / "d", item=item)
+    project = propose(folder, out, "item.label")
+    text = " ".join(out.read_text().split())
+    for feature in ("log1p(i.mass)", "i.change", "log1p(i.year)", 'i.since - "2000-01-01"', 'i.opened - "00:00"'):
+        assert f"by standardise({feature})" in text
+    assert "i.constant" not in text and "i.single" not in text
+    grounding = project.draft.grounding
+    columns = {name: g.features.values for name, g in zip(grounding.group_names, grounding.graph.groups, strict=True)
+               if isinstance(g.features, Dense)}  # fmt: skip
+    assert columns.keys() == {"mass", "year", "change", "since", "opened"}
+    for name, values in columns.items():
+        present = np.array([row[name] != "" for row in sorted(item, key=lambda row: row["id"])])
+        assert (values[~present] == 0).all() and values[present].mean() == pytest.approx(0, abs=1e-6)
+        assert values[present].std() == pytest.approx(1, abs=1e-6)
+    assert relcrf_("train", out, "--data", folder, "--backend", "local", "--out", tmp_path / "run")[0] == 0
+    code, printed, _ = relcrf_("explain", tmp_path / "run", "Item/i4", "--data", folder)
+    assert code == 0 and "standardise(log1p(i.mass))" in printed and "standardise(i.change)" in printed
+    code, printed, _ = relcrf_("weights", tmp_path / "run", "--data", folder)
+    assert code == 0 and "standardise(log1p(i.mass))" in printed
 
 
 def test_columns_of_times_keep_the_time_of_day(tmp_path, out):

@@ -110,7 +110,7 @@ class ManifestBuilder:
         Args:
             table: The table file that has the name if no query defines it.
         """
-        sql, comment = self.queries.get(name, ("", f"one row per {name}"))
+        sql, comment = self.queries.get(name, ("", f"one row for each {name} entity"))
         policies = self._entry_policies.get(name, {})
         if not sql:
             assert table is not None

@@ -139,9 +139,9 @@ def test_policies_select_the_declared_rows(suffix, duplicates, orphans, tmp_path
         ]
     else:
         notes += [
-            "customer_words: dropped 1 row without a known Customer: 'c8' in row 2 (orphans = \"drop\")",
-            "buys: dropped 2 rows without a known Customer or Product, such as 'c9', '1' in row 2 (orphans = \"drop\")",
-            "likes: dropped 1 row without a known Customer or Product: 'c3', '8' in row 1 (orphans = \"drop\")",
+            "customer_words: dropped 1 row without a known Customer entity: 'c8' in row 2 (orphans = \"drop\")",
+            "buys: dropped 2 rows without a known Customer or Product entity, such as 'c9', '1' in row 2 (orphans = \"drop\")",
+            "likes: dropped 1 row without a known Customer or Product entity: 'c3', '8' in row 1 (orphans = \"drop\")",
         ]
     assert bound.notes == notes == [str(repair) for repair in bound.repairs]
     examples = {repair.table: repair.example for repair in bound.repairs}
@@ -422,7 +422,7 @@ def test_report_of_a_run_lists_the_repairs(repaired, tmp_path, relcrf_):
     place = str(data / "customer.csv")
     expected = [
         ["customer", place, 'duplicates = "first"', "3", "dropped 3 rows with the key of another row", "'c1' in rows 1 and 3"],
-        ["buys", str(data / "buys.csv"), 'orphans = "drop"', "2", "dropped 2 rows without a known Customer or Product",
+        ["buys", str(data / "buys.csv"), 'orphans = "drop"', "2", "dropped 2 rows without a known Customer or Product entity",
          "'c9', '1' in row 2"],
     ]  # fmt: skip
     assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0

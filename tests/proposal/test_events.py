@@ -91,7 +91,9 @@ def test_summaries_have_other_names_than_columns(shop, tmp_path):
 def test_check_names_the_use_of_each_table(shop, tmp_path):
     project = propose(shop, tmp_path / "m.rcrf")
     data = relcrf.Dataset(project.data, manifest=project.manifest[0])
-    used = {table.name: table.used_by for table in project.draft.model.check_tables(data).tables}
+    tables = project.draft.model.check_tables(data).tables
+    used = {table.name: table.used_by for table in tables}
+    assert any(str(table).endswith("used by the queries of the manifest") for table in tables)
     assert used["payment_rows"] == used["customer_rows"] == ("queries",)
     assert "CustomerDevice" in used["customer_device"] and "Customer" in used["Customer"]
 
@@ -103,6 +105,13 @@ def test_customers_with_a_common_device_are_paired(shop, tmp_path):
     pairs = {frozenset((a, b)) for a, d in used for b, e in used if d == e and a != b}
     plan = next(plan for plan in project.draft.plans if plan.name == "same_customer_device")
     assert plan.bindings == len(pairs) > 0
+
+
+def test_comments_do_not_depend_on_singular_and_plural(shop, tmp_path):
+    comments = {template.name: template.comment for template in propose(shop, tmp_path / "m.rcrf").draft.templates}
+    assert comments["age"] == "fraud depends on age"
+    assert comments["customer_device_system"] == "fraud depends on system of each Device entity in CustomerDevice"
+    assert "Customer entities with a common Device entity tend to have equal labels" in comments["same_customer_device"]
 
 
 def test_summaries_do_not_contain_the_target(shop, tmp_path):
@@ -140,7 +149,7 @@ def test_exports_of_a_company_become_a_model(tmp_path):
         "customers_rows: dropped 1 row with the Customer ID of another row: 'C00003' in rows 4 and 401 (duplicates",
         "contains numbers or dates and 'n/a'",
         "the encoding cp1252, decimal commas in Credit limit, dates %d.%m.%Y in Sign-up date",
-        "rows without a known Customers or Devices, such as 'C00007', 'D01340' (orphans",
+        "rows without a known Customers or Devices entity, such as 'C00007', 'D01340' (orphans",
     ):
         assert text in notes
     bound = project.draft.grounding.bound

@@ -220,7 +220,7 @@ UNKNOWN_SHOP = {"first_sale": "s777"}
             [
                 "sale.shop refers to shop.Shop ID although 's777' in row 1 is unknown: "
                 'the manifest drops this link (orphans = "drop")',
-                "sale_shop: dropped 1 row without a known Sale or Shop: '0', 's777' (orphans = \"drop\")",
+                "sale_shop: dropped 1 row without a known Sale or Shop entity: '0', 's777' (orphans = \"drop\")",
             ],
             {"sale_shop": 'orphans = "drop"  # 1 of 200 rows without a known shop'},
         ),
@@ -472,4 +472,4 @@ def test_prior_of_a_large_table_is_kept(tmp_path, out, monkeypatch):
     pairs = [{"source": k % 60, "target": (7 * k + k // 60 + 1) % 60} for k in range(180)]
     project = propose(write_tables(tmp_path / "d", page=rows, link=pairs), out, "page.label")
     assert names(project) == ["prior", "kind"]
-    assert "# To try: dependence between the labels at both ends of a Link" in out.read_text()
+    assert "# To try: the labels at both ends of a Link tuple depend on each other" in out.read_text()

@@ -49,6 +49,8 @@ def test_command_writes_an_example_that_can_be_evaluated(name, tmp_path, monkeyp
 def test_fraud_consists_of_files_only(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, _ = relcrf_command(capsys, monkeypatch, "example", "fraud", "--out", "shop")
+    commands = [line.strip() for line in out.splitlines() if line.startswith("  relcrf")]
+    assert commands == ["relcrf profile shop --out tables.html", "relcrf new shop --out fraud.rcrf --yes"]
     assert code == 0 and "relcrf new shop" in out.splitlines()[-1]
     assert {path.name for path in (tmp_path / "shop").iterdir()} == {
         "customers.csv", "devices.csv", "merchants.tsv", "transactions.csv.gz",

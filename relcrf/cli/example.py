@@ -66,4 +66,5 @@ def _describe_exports(name: str, folder: Path, paths: list[Path], *, as_json: bo
     for path in paths:
         print_line(f"  {path}")
     print_line("Next, run:")
+    print_line(f"  relcrf profile {shlex.quote(str(folder))} --out tables.html")
     print_line(f"  relcrf new {shlex.quote(str(folder))} --out {name}.rcrf --yes")

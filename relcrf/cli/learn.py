@@ -261,9 +261,13 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None, c
 
 
 def _limit_option(learned: LearnedModel, setting: str) -> str:
-    """Return the option that changes a setting; if `auto` chose the backend, the option names the backend."""
-    is_chosen = learned.original_request.backend != learned.backend
-    return f"--backend {learned.backend} --set {setting}" if is_chosen else f"--set {setting}"
+    """Return the options that change a setting; if `auto` chose the backend, they name the backend and its other settings."""
+    choice = BackendChoice.from_model(learned)
+    if choice is None:
+        return f"--set {setting}"
+    name = setting.partition("=")[0]
+    settings = [other for other in choice.settings.split() if not other.startswith(f"{name}=")]
+    return " ".join([f"--backend {learned.backend}", *(f"--set {each}" for each in (*settings, setting))])
 
 
 def _convergence_message(learned: LearnedModel) -> str:

@@ -93,9 +93,18 @@ def _break_words(text: Text, width: int) -> Text:
     """Insert line breaks after punctuation into words without spaces that are wider than a column."""
     if text.spans or all(cell_len(word) <= width for word in text.plain.split()):
         return text
-    pattern = re.compile(rf"(\S{{1,{max(width - 1, 1)}}}[_./:,-])(?=\S)")
-    words = [word if cell_len(word) <= width else pattern.sub(r"\1\n", word) for word in text.plain.split(" ")]
-    return Text(" ".join(words), style=text.style)
+    return Text(" ".join(_break_word(word, width) for word in text.plain.split(" ")), style=text.style)
+
+
+def _break_word(word: str, width: int) -> str:
+    """Insert as few line breaks as possible into a word, after punctuation if there is any in a line."""
+    lines = []
+    while cell_len(word) > width and "\n" not in word:
+        end = re.match(rf"\S{{0,{width - 1}}}[_./:,-](?=\S)", word)
+        size = end.end() if end else width
+        lines.append(word[:size])
+        word = word[size:]
+    return "\n".join([*lines, word])
 
 
 def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -73,6 +73,7 @@ class BoundModel:
     schema: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.repairs += self.dataset.repairs
         for name in sorted(self.spec.functions):
             if (function := external_function(name)) is not None:
                 self.dataset.store.add_function(function)

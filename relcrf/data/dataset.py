@@ -17,7 +17,7 @@ import duckdb
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
-from relcrf.data.file_union import MAX_FILE_ROWS, union_files
+from relcrf.data.file_union import union_files
 from relcrf.data.manifest import (
     FILE_NAME,
     DatabaseEntry,
@@ -39,8 +39,9 @@ from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.sqlite import read_database
-from relcrf.data.row_repairs import RowRepair
+from relcrf.data.row_repairs import RowRepair, row_location
 from relcrf.data.sandbox import referenced_tables, run_queries
+from relcrf.data.source_repairs import repair_duplicates
 from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
     DEFAULT_MEMORY,
@@ -101,8 +102,7 @@ class RawTable(NamedColumns):
 
     def row_location(self, number: int) -> tuple[str, int]:
         """Return the file and the row in this file of a row number of `numbered_scan`."""
-        file, row = divmod(number, MAX_FILE_ROWS)
-        return (self.files[file], row) if self.files else (self.location, number)
+        return row_location(number, self.location, self.files)
 
     def row_name(self, number: int, location: str | None = None) -> str:
         """Return a row number of `numbered_scan` for messages: `4`, or `4 of b.csv` if that is not the file `location`."""
@@ -150,7 +150,9 @@ class Dataset:
         self.queried_tables: frozenset[str] = frozenset()
         """The tables that queries of the manifest read, by lower-case name."""
         self.notes: list[str] = []
-        """Messages to the user about the formats that the readers of the files assumed."""
+        """Messages to the user about the formats that the readers of the files assumed, and about the repairs."""
+        self.repairs: list[RowRepair] = []
+        """The repairs of rows that were made before queries read them."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
@@ -363,7 +365,8 @@ class Dataset:
         for entry in content.tables:
             try:
                 if not isinstance(entry.source, QueryEntry):
-                    source_tables[entry.name] = self._read_entry(entry)
+                    source_tables[entry.name], repairs = repair_duplicates(self._read_entry(entry), entry, self.store)
+                    self.repairs += repairs
             except DataError as error:
                 # Report errors of database servers (E235) at the manifest entry; errors in files are located there.
                 problems += [
@@ -371,12 +374,12 @@ class Dataset:
                 ]
         if problems:
             raise DataError(problems)
+        self.notes += map(str, self.repairs)
         queries = [entry.source for entry in content.tables if isinstance(entry.source, QueryEntry)]
         if queries:
             self.queried_tables = frozenset(name for query in queries for name in referenced_tables(query))
-            source_tables |= {
-                result.name: result for result in run_queries(queries, list(source_tables.values()), self.store)
-            }
+            results = run_queries(queries, list(source_tables.values()), self.store)
+            source_tables |= {result.name: result for result in results}
         for entry in content.tables:
             table = source_tables[entry.name]
             if isinstance(entry.source, QueryEntry):
@@ -403,11 +406,9 @@ class Dataset:
                     message = f"{self.location} has no table '{given_name}'"
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
-                location, scans = found.location, (found.scan, found.numbered_scan)
+                given = SourceTable(given_name, found.location, found.scan, found.numbered_scan, found.format)
                 texts = found.missing_texts
-                matches = [
-                    SourceTable(given_name, location, *scans, found.format, files=found.files, missing_texts=texts)
-                ]
+                matches = [replace(given, files=found.files, is_ordered=found.is_ordered, missing_texts=texts)]
             case DatabaseEntry("sqlite", path, database_table):
                 matches = read_database(path, self.store, database_table)
             case DatabaseEntry(_, path, database_table, schema):
@@ -453,7 +454,6 @@ class Dataset:
                 Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
             )
         columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
-        is_open = entry is not None and entry.is_open
         location = source_table.location
         if any(other.location == location for other in self.tables.values()):
             location = f"{location}, table '{source_table.name}'"  # two entries of a manifest may read one file
@@ -463,7 +463,7 @@ class Dataset:
             source_table.scan,
             columns,
             types,
-            is_open,
+            entry is not None and entry.is_open,
             source_table.numbered_scan,
             files=source_table.files,
             format=source_table.format,

@@ -9,11 +9,9 @@ from pathlib import Path
 import duckdb
 
 from relcrf.data.readers.base import SourceTable
+from relcrf.data.row_repairs import MAX_FILE_ROWS
 from relcrf.data.store import literal, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing
-
-MAX_FILE_ROWS = 2**40
-"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
 
 
 def union_files(

@@ -48,6 +48,7 @@ _TABLE_KEYS = {
     "open": bool,
     "csv": dict,
     "missing": list,
+    "key": str,
     "duplicates": str,
     "orphans": str,
 }
@@ -147,10 +148,13 @@ class RowPolicies:
     Args:
         duplicates: For rows with the key or the arguments of another row: `error`, `first`, `last` or `merge`.
         orphans: For rows that refer to unknown entities: `error`, `drop` or `add`.
+        key: The column of the source by which `duplicates` compares rows when the table is read, before queries read it;
+            empty if `duplicates` applies to the keys or arguments of the model.
     """
 
     duplicates: str = "error"
     orphans: str = "error"
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -321,7 +325,7 @@ class _ManifestReader:
         source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
         is_csv = isinstance(source, FileEntry) and source.csv is not None
         missing = () if is_csv else tuple(entry.get("missing", ()))
-        policies = RowPolicies(**{policy: entry[policy] for policy in _POLICIES if policy in entry})
+        policies = RowPolicies(**{policy: entry[policy] for policy in (*_POLICIES, "key") if policy in entry})
         return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span, missing, policies)
 
     def _check_row_keys(self, entry: Mapping[str, Any], *path: str) -> bool:
@@ -335,6 +339,12 @@ class _ManifestReader:
             if entry.get(policy, "error") not in values:
                 hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"
                 self._add_problem(f"'{entry[policy]}' is not a policy for {policy}", hint, *path, policy)
+        if "key" in entry and "sql" in entry:
+            hint = "remove it; the result of a query has no first row"
+            self._add_problem("'key' cannot be combined with 'sql'", hint, *path, "key")
+        elif "key" in entry and entry.get("duplicates", "error") == "error":
+            hint = 'write duplicates = "first", "last" or "merge", or remove the key'
+            self._add_problem("'key' has no effect without a policy for duplicates", hint, *path, "key")
         return len(self.problems) == before
 
     def _read_source(

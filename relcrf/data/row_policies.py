@@ -111,7 +111,9 @@ class RowRepairer:
             example = self._describe_row(table, [*references], condition)
             self._store(table, f"SELECT raw.* FROM {scan_with_row_numbers(table)} WHERE NOT ({condition})")
             kinds = " or ".join(dict.fromkeys(entity.name for entity in references.values()))
-            self._record(table, 'orphans = "drop"', count, f"dropped {_rows(count)} without a known {kinds}", example)
+            self._record(
+                table, 'orphans = "drop"', count, f"dropped {_rows(count)} without a known {kinds} entity", example
+            )
 
     def _describe_duplicate(self, table: RawTable, columns: Sequence[str]) -> str:
         """Return the texts of the first duplicate, with the number of its row and of the row that it repeats."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_FILE_ROWS = 2**40
+"""Row k of file number n of a table has the number n * MAX_FILE_ROWS + k, if the table has several files."""
 
 
 @dataclass(frozen=True)
@@ -27,4 +31,16 @@ class RowRepair:
     example: str
 
     def __str__(self) -> str:
-        return f"{self.table}: {self.action} ({self.policy})"
+        example = f"{':' if self.count == 1 else ', such as'} {self.example}"
+        return f"{self.table}: {self.action}{example if self.example else ''} ({self.policy})"
+
+
+def row_location(number: int, location: str, files: Sequence[str]) -> tuple[str, int]:
+    """Return the file that contains a row, and the number of the row in this file.
+
+    Args:
+        number: The row's number in the table.
+        location, files: The location of the table, and those of its files if it has several.
+    """
+    file, row = divmod(number, MAX_FILE_ROWS)
+    return (files[file], row) if files else (location, number)

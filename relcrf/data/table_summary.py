@@ -27,7 +27,8 @@ class TableSummary:
 
     def __str__(self) -> str:
         source = f"{self.location} ({self.format})" if self.format else self.location
-        use = f"used by {listing(self.used_by)}" if self.used_by else "not used"
+        users = ["the queries of the manifest" if user == "queries" else user for user in self.used_by]
+        use = f"used by {listing(users)}" if users else "not used"
         return f"{self.name}: {source}; {self.rows:,} rows, {self.columns:,} columns; {use}"
 
 

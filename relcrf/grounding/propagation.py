@@ -89,10 +89,11 @@ def inverse_document_frequencies(counts: csr_array) -> np.ndarray:
 def mean_and_deviation(values: np.ndarray) -> np.ndarray:
     """Return the mean and the standard deviation of each column, shape (2, n_columns).
 
-    Missing values are ignored. A deviation of 0 is replaced by 1, also in a column without values, whose mean is 0.
+    Missing values are ignored. A deviation of 0, or of the size of the rounding errors of the mean, is replaced by 1, also in
+    a column without values, whose mean is 0.
     """
     known = ~np.isnan(values)
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, values, 0.0).sum(axis=0) / count
     deviation = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
-    return np.stack((mean, np.where(deviation > 0, deviation, 1.0)))
+    return np.stack((mean, np.where(deviation > count * np.finfo(np.float64).eps * abs(mean), deviation, 1.0)))

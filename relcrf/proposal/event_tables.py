@@ -192,7 +192,11 @@ def _summary_columns(event: EventTable, column: str) -> Iterator[tuple[str, str,
             yield f"share_{plain}_at_night", "real", f"avg(CAST({is_night} AS INTEGER))"
         elif profile.kind in ("real", "whole") and not profile.is_unique and not profile.is_boolean:
             number = f"TRY_CAST({cell} AS DOUBLE)"
-            yield f"mean_{plain}", "real", f"avg({number})"
+            yield (
+                f"mean_{plain}",
+                "real",
+                f"avg({number} ORDER BY {number})",
+            )  # threads add unordered numbers in any order
             yield f"max_{plain}", "real", f"max({number})"
         elif 1 < len(profile.values) <= MAX_SHARES:
             for value in profile.values[profile.is_boolean :]:  # one share of a truth value determines the other

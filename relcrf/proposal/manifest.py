@@ -52,6 +52,8 @@ class ManifestBuilder:
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    _entry_keys: dict[str, str] = field(default_factory=dict)
+    """The keys of entries whose duplicates are repaired before queries read the rows."""
 
     def add_policy(self, owner: str, policy: str, value: str, comment: str) -> None:
         """Add a policy for the rows of a table or for a reference `table.column`; comments on one policy are joined."""
@@ -77,18 +79,10 @@ class ManifestBuilder:
         self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts
 
     def query_source(self, table: TableProfile) -> str:
-        """Return the FROM item by which queries read a table; the table's name stays free for the result of a query.
+        """Return the quoted name by which queries read a table; the table's name stays free for the result of a query.
 
-        Policies do not apply to the rows that queries read, so the FROM item selects the first row of each key itself.
+        If rows repeat a key, queries read only the first row of each key: the result of a query may have any order.
         """
-        source = self._source_name(table)
-        if table.name not in self.repeated_keys:
-            return source
-        key = f"trim(CAST({quoted(self.repeated_keys[table.name])} AS VARCHAR))"
-        return f"(FROM {source} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY rowid) = 1)"
-
-    def _source_name(self, table: TableProfile) -> str:
-        """Return a quoted name by which queries read all rows of a table."""
         file = self.file_of(table)
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
@@ -96,6 +90,9 @@ class ManifestBuilder:
         if source is None:
             source = self.names.reserve(f"{table.name}_rows")
             self.files[source] = (file, {})
+        if table.name in self.repeated_keys:
+            self._entry_keys[source] = self.repeated_keys[table.name]
+            self._entry_policies.setdefault(source, {})["duplicates"] = self.policies[table.name]["duplicates"]
         return quoted(source)
 
     def add_query(self, name: str, sql: str, comment: str, *references: str) -> None:
@@ -111,15 +108,16 @@ class ManifestBuilder:
         Args:
             table: The table file that has the name if no query defines it.
         """
-        sql, comment = self.queries.get(name, ("", f"one row per {name}"))
+        sql, comment = self.queries.get(name, ("", f"one row for each {name} entity"))
         policies = self._entry_policies.get(name, {})
         if not sql:
             assert table is not None
-            policies = self.policies.get(table.name, {})  # they apply to the result, so that repaired rows are counted
+            # The other policies apply to the result, so that the repaired rows are counted.
+            policies = {k: v for k, v in self.policies.get(table.name, {}).items() if k != "duplicates"}
             renamed = next((c for n, (_, c) in self.files.items() if fold_name(n) == fold_name(name)), {})
             names = [f"{quoted(old)} AS {quoted(new)}" for new, old in renamed.items()]
             kept = f"* EXCLUDE ({', '.join(map(quoted, renamed.values()))})" if renamed else "*"
-            sql = f"SELECT {', '.join([kept, *names])} FROM {self._source_name(table)}"
+            sql = f"SELECT {', '.join([kept, *names])} FROM {self.query_source(table)}"
             self.files = {n: entry for n, entry in self.files.items() if fold_name(n) != fold_name(name)}
         self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{joins}", comment)
         self._entry_policies[name] = policies
@@ -137,6 +135,8 @@ class ManifestBuilder:
                 lines.append(f"columns = {toml_value(columns)}")
             if file in self.missing_texts:
                 lines.append(f"missing = {toml_value(self.missing_texts[file])}")
+            if name in self._entry_keys:
+                lines.append(f"key = {toml_value(self._entry_keys[name])}")
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():

@@ -400,7 +400,7 @@ class _SchemaInference:
             f"LEFT JOIN {self.manifest.query_source(table)} AS {alias[id(table)]} ON {alias[id(table)]}.{quoted(column)} = {key}"
             for table, column in attribute_tables
         ]
-        self.manifest.add_query(entity.name, "\n".join(lines), f"one row per {entity.name}")
+        self.manifest.add_query(entity.name, "\n".join(lines), f"one row for each {entity.name} entity")
         if own_table is not None and own_table.name in self.manifest.files:
             del self.manifest.files[own_table.name]
 

@@ -82,7 +82,7 @@ class _TemplateBuilder:
         for bag in entity.bags:
             w = _binder_name(bag.domain, x)
             self._add(
-                f"{bag.name.removesuffix('s')}{suffix}", f"a row of weights for each value in the {bag.name} of a {entity.name}",
+                f"{bag.name.removesuffix('s')}{suffix}", f"{label} depends on each value in {bag.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
             )  # fmt: skip
         for other in entity.attributes:
@@ -90,7 +90,7 @@ class _TemplateBuilder:
                 continue
             evidence = _evidence_clause(f"{x}.{other.name}", other)
             if evidence:
-                comment = f"evidence from the {other.name} for the {label} of a {entity.name}"
+                comment = f"{label} depends on {other.name}"
                 self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
         if entity.sequence:
             self._add_for_sequence(entity, attribute, suffix)
@@ -106,7 +106,7 @@ class _TemplateBuilder:
         name = self.relations.reserve(next_name, "Following")
         derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{position} == a.{position} + 1\n\n"
         self._add(
-            f"step{suffix}", f"dependence of consecutive labels of a {group}: a full table",
+            f"step{suffix}", f"{attribute.name} depends on the previous label with the same {group}: a full weight table",
             binders, f"where {name}(a, b)", self._pair_clause(attribute), derivation=derive,
         )  # fmt: skip
         for other in entity.attributes:
@@ -116,7 +116,8 @@ class _TemplateBuilder:
                 and other.name not in entity.sequence
             ):
                 self._add(
-                    f"before_{other.name}{suffix}", f"evidence from the {other.name} of the previous {entity.name}",
+                    f"before_{other.name}{suffix}",
+                    f"{attribute.name} depends on {other.name} of the previous {entity.name} entity",
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
                 )  # fmt: skip
 
@@ -138,24 +139,25 @@ class _TemplateBuilder:
             names = _binder_names(others, {own[0].name: x})
             atom = _atom(relation, names)
             if not others:
-                binder, comment = f"({x}: {entity.name})", f"members of {relation.name}"
+                binder, comment = f"({x}: {entity.name})", f"{label} of the entities in {relation.name}"
                 self._add(f"{lower}{suffix}", comment, binder, f"where {atom}", f"over {x}.{label}")
             for argument in others:
                 y = names[argument.name]
                 binders = f"({x}: {entity.name}, {y}: {argument.type_name})"
                 name = f"{lower}_{argument.name.strip('_')}{suffix}"
                 if argument.entity is None:
-                    comment = f"a row of weights for each {argument.type_name}"
+                    comment = f"{label} depends on each {argument.type_name} value in {relation.name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
                     continue
                 for other in argument.entity.attributes:
                     sequence = argument.entity.sequence or ()
                     evidence = _evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
                     if evidence and other not in self.target.attributes:
-                        self._add(
-                            f"{lower}_{other.name}{suffix}", f"evidence from the {other.name} of each {argument.type_name}",
-                            binders, f"where {atom}", f"over {x}.{label}", evidence,
-                        )  # fmt: skip
+                        comment = (
+                            f"{label} depends on {other.name} of each {argument.type_name} entity in {relation.name}"
+                        )
+                        name = f"{lower}_{other.name}{suffix}"
+                        self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", evidence)
                 if not entity.sequence:
                     self._add_shared_template(entity, attribute, relation, own[0], argument, f"same_{lower}{suffix}")
 
@@ -176,7 +178,7 @@ class _TemplateBuilder:
                 clauses.append(f"per {atom}.{key.name}")
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
-        comment = f"dependence between the labels at both ends of a {relation.name}"
+        comment = f"the labels at both ends of a {relation.name} tuple depend on each other"
         is_table = attribute.distinct <= MAX_TABLE_VALUES
         one_weight = f"{comment}: one weight for equality"
         self._add(name, f"{comment}: a full weight table" if is_table else one_weight, binders, *clauses)
@@ -187,7 +189,7 @@ class _TemplateBuilder:
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
-            comment = "entities with a link from the same entity are similar"
+            comment = f"{entity.name} entities with a {r} tuple from a common entity tend to have equal labels"
             self._add_equality_template(
                 f"co_{name}", comment, entity, attribute, self.relations.reserve(f"Co{r}"), where
             )
@@ -219,7 +221,7 @@ class _TemplateBuilder:
             return _atom(relation, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
-        comment = f"entities that share a {shared.type_name} are similar"
+        comment = f"{entity.name} entities with a common {shared.type_name} entity tend to have equal labels"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # Relations
@@ -230,7 +232,7 @@ class _TemplateBuilder:
         binders = _binders(relation, names)
         keys = [a for a in relation.arguments if a.entity is None]
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
-        comment = "frequency of the tuples" + (f", for each {keys[0].type_name}" if keys else "")
+        comment = "frequency of the tuples" + (f", for each value of {keys[0].type_name}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
         first = relation.arguments[0].entity
         if first is not None and len(relation.arguments) == len(relation.arguments_of(first)) == 2:
@@ -243,7 +245,7 @@ class _TemplateBuilder:
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
                         f"{argument.name.strip('_')}_{other.name}",
-                        f"evidence from the {other.name} of the {argument.name.strip('_')}",
+                        f"{relation.name} depends on {other.name} of the argument {argument.name.strip('_')}",
                         binders, f"over {atom}", evidence,
                     )  # fmt: skip
         self._add_common_neighbours(relation, names)
@@ -288,13 +290,14 @@ class _TemplateBuilder:
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
                     names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
                     atoms.append(_atom(relation, names | {common.name: "s", own.name: name}))
+                noun = "value" if shared.entity is None else "entity"
                 relation_name = self.relations.reserve(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.type_name}, {y}: {yours.type_name})"
                 distinct = f" and {x} != {y}" if mine.type_name == yours.type_name else ""
                 derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
                 self._add(
                     snake_case(relation_name),
-                    f"both arguments are related to the same {shared.type_name}, by {one.name} and {other.name}",
+                    f"both arguments have a common {shared.type_name} {noun}, by {one.name} and {other.name}",
                     binders, f"where {relation_name}({x}, {y})", f"over {target.name}({x}, {y})", derivation=derive,
                 )  # fmt: skip
 
@@ -311,7 +314,7 @@ class _TemplateBuilder:
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
         backend = "gated or ess" if relation.levels else "trmrf"
         comment = (
-            f"pairs of {key.type_name} that occur together; structure learning selects among them "
+            f"pairs of {key.type_name} values that occur together; structure learning selects among them "
             f"(relcrf train --backend {backend})"
         )
         self.templates.append(ProposedTemplate(name, comment, clauses))
@@ -366,7 +369,11 @@ def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> d
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported."""
+    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported.
+
+    Numbers are standardised: otherwise, the optimiser converges slowly, and a missing number has the effect of the number 0
+    instead of the effect of the mean.
+    """
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"
@@ -374,7 +381,7 @@ def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
             return f"by {term}"
         case "integer" | "real":
             is_skewed = attribute.low >= 0 and attribute.high > 20
-            return f"by log1p({term})" if is_skewed else f"by {term}"
+            return f"by standardise({f'log1p({term})' if is_skewed else term})"
         case "datetime" | "time":
             start = "2000-01-01" if attribute.type == "datetime" else "00:00"
             return f'by standardise({term} - "{start}")'

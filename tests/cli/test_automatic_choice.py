@@ -5,11 +5,13 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 import pytest
 
 from relcrf import RelationalCRF, api
 from relcrf.cli import output
+from relcrf.cli.learn import _limit_option as limit_option
 from relcrf.cli.main import app
 from relcrf.resources import resource_path
 
@@ -60,6 +62,15 @@ def test_json_contains_the_choice_and_all_trials(run_and_json):
     assert {"backend", "settings", "held_out_labels", "gain_over_local", "standard_error_of_gain"} <= chosen.keys()
     assert (chosen["backend"], chosen["settings"]) in [(row["backend"], row["settings"]) for row in trials]
     assert {"backend", "settings", "log_likelihood", "accuracy", "seconds"} <= trials[0].keys()
+
+
+def test_raised_limit_keeps_the_chosen_settings(run):
+    learned = api.load_fit(run).learned
+    changed = replace(learned, backend="ess", settings={"l2": 30.0, "edges": "tree", "max_iterations": 5})
+    option = "--backend ess --set l2=30 --set edges=tree --set max_iterations=1000"
+    assert sorted(limit_option(changed, "max_iterations=1000").split("--")) == sorted(option.split("--"))
+    named = replace(changed, request=replace(changed.original_request, backend="ess"))
+    assert limit_option(named, "max_iterations=1000") == "--set max_iterations=1000"
 
 
 def test_named_backend_has_no_choice(relcrf_json, web, tmp_path):

@@ -49,3 +49,8 @@ def test_long_words_are_broken_after_punctuation_without_loss(printed):
     assert ["".join(column) for column in columns[:2]] == [*row[:2]]
     assert " ".join(" ".join(columns[2]).split()).replace("_ ", "_") == row[2]
     assert columns[0][0].endswith("_")
+
+
+def test_words_are_not_broken_more_often_than_necessary(printed):
+    found = printed("t", ("parts",), [("standardise(c.share_time_at_night) +0.04",)], width=24)
+    assert [line[0] for line in cells(found)[1:]] == ["standardise(c.share_", "time_at_night) +0.04"]

@@ -348,3 +348,12 @@ def test_explanation_and_flips():
     assert features == {"1", "smooth(p)"}
     search = fit.flips(Dataset(tables()), name)
     assert not any("t " in change.subject for flip in search.single for change in flip.changes)
+
+
+def test_rounding_errors_of_equal_numbers_are_not_a_deviation():
+    """Otherwise, another number in later data would be about 1e16 deviations from the mean."""
+    values = np.column_stack([np.full(10, 0.1), np.full(10, 1e15 / 3), np.r_[np.full(9, 1e6), 1e6 + 1e-3]])
+    values[0, 0] = np.nan
+    mean, deviation = propagation.mean_and_deviation(values)
+    assert mean == pytest.approx(np.nanmean(values, axis=0))
+    assert deviation == pytest.approx([1.0, 1.0, 3e-4], rel=1e-2)

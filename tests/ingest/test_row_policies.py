@@ -13,6 +13,10 @@ from tables import write_tables
 from relcrf.api import parse
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
+from relcrf.data.manifest import read_manifest
+from relcrf.data.readers.base import SourceTable
+from relcrf.data.source_repairs import repair_duplicates
+from relcrf.data.store import Store
 from relcrf.errors import DataError
 
 MODEL = """
@@ -123,19 +127,21 @@ def test_policies_select_the_declared_rows(suffix, duplicates, orphans, tmp_path
         "merge": "merged {} into an earlier row with the same {}",
     }[duplicates]
     notes = [
-        f'customer: {repaired.format("3 rows", "key")} (duplicates = "{duplicates}")',
-        f'buys: {repaired.format("2 rows", "arguments")} (duplicates = "{duplicates}")',
+        f"customer: {repaired.format('3 rows', 'key')}, such as 'c1' in rows 1 and 3 (duplicates = \"{duplicates}\")",
+        f"buys: {repaired.format('2 rows', 'arguments')}, such as 'c1', '1' in rows 1 and 3 (duplicates = \"{duplicates}\")",
     ]
     if orphans == "add":
         notes += [
-            'customer: added 2 Customer entities to which rows refer (orphans = "add" of customer_words, buys, likes)',
-            'product: added 2 Product entities to which rows refer (orphans = "add" of buys, likes)',
+            "customer: added 2 Customer entities to which rows refer, such as 'c8' in row 2 of customer_words "
+            '(orphans = "add" of customer_words, buys, likes)',
+            "product: added 2 Product entities to which rows refer, such as '7' in row 4 of buys "
+            '(orphans = "add" of buys, likes)',
         ]
     else:
         notes += [
-            'customer_words: dropped 1 row without a known Customer (orphans = "drop")',
-            'buys: dropped 2 rows without a known Customer or Product (orphans = "drop")',
-            'likes: dropped 1 row without a known Customer or Product (orphans = "drop")',
+            "customer_words: dropped 1 row without a known Customer entity: 'c8' in row 2 (orphans = \"drop\")",
+            "buys: dropped 2 rows without a known Customer or Product entity, such as 'c9', '1' in row 2 (orphans = \"drop\")",
+            "likes: dropped 1 row without a known Customer or Product entity: 'c3', '8' in row 1 (orphans = \"drop\")",
         ]
     assert bound.notes == notes == [str(repair) for repair in bound.repairs]
     examples = {repair.table: repair.example for repair in bound.repairs}
@@ -303,6 +309,8 @@ def test_missing_texts_are_counted(tmp_path):
         ('orphans = "first"', "'first' is not a policy for orphans"),
         ("orphans = true", "'orphans' must be a string"),
         ('missing = "NA"', "'missing' must be a list of strings"),
+        ('key = "id"', "'key' has no effect without a policy for duplicates"),
+        ('key = "ide"\nduplicates = "first"', "has no column 'ide'"),
     ],
 )
 def test_invalid_policies_are_errors(line, message, tmp_path):
@@ -311,13 +319,70 @@ def test_invalid_policies_are_errors(line, message, tmp_path):
     assert [(d.code, message in d.message) for d in caught.value.diagnostics] == [("E232", True)]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("policy", ["first", "last", "merge"])
+def test_queries_read_the_rows_without_repeated_keys(policy, suffix, tmp_path):
+    manifest = write(tmp_path, suffix, {"customer": f'key = "id"\nduplicates = "{policy}"'}) / "dataset.toml"
+    query = '[tables.copy]\nsql = "SELECT id, city, age, churn FROM customer"\n'
+    manifest.write_text(manifest.read_text() + query)
+    dataset = Dataset(tmp_path)
+    found = dataset.connection.execute(
+        f"SELECT id, city, age::DOUBLE FROM {dataset.tables['copy'].scan} ORDER BY 1"
+    ).fetchall()
+    rows = expected_rows(CUSTOMERS, ["id"], policy)
+    assert sorted((r["id"], r["city"], r["age"]) for r in rows) == found
+    (repair,) = dataset.repairs
+    assert (repair.count, repair.example) == (3, "'c1' in rows 1 and 3") and [str(repair)] == dataset.notes
+    model = "entity Copy { city: string  age: real  predict churn: bool } template prior(c: Copy) over c.churn"
+    bound = bind(parse(model).spec, dataset)
+    assert bound.repairs == [repair] and str(repair) in bound.notes
+
+
+def test_repair_of_several_files_names_them(tmp_path):
+    for name in "ab":
+        write_tables(tmp_path, **{f"customer_{name}": [{"id": f"c{k}", "x": f"{k}{name}"} for k in range(3)]})
+    entry = '[tables.customer]\nfile = "customer_*.csv"\nkey = "id"\nduplicates = "first"\n'
+    (tmp_path / "dataset.toml").write_text(entry)
+    dataset = Dataset(tmp_path)
+    a, b = (tmp_path / f"customer_{name}.csv" for name in "ab")
+    assert [repair.example for repair in dataset.repairs] == [f"'c0' in rows 1 of {a} and 1 of {b}"]
+    scan = dataset.tables["customer"].scan
+    assert dataset.connection.execute(f"SELECT x FROM {scan}").fetchall() == [("0a",), ("1a",), ("2a",)]
+
+
+def test_first_of_rows_without_order_depends_on_their_cells(tmp_path):
+    """A server returns rows in any order."""
+    store, (entry,) = Store(), read_entries('key = "id"', tmp_path)
+    for order in ("ASC", "DESC"):
+        rows = f"(SELECT 'c' AS id, x FROM range(9) AS t(x) ORDER BY x {order})"
+        table, (repair,) = repair_duplicates(SourceTable("t", "server", rows, is_ordered=False), entry, store)
+        assert store.connection.execute(f"FROM {table.scan}").fetchall() == [("c", 0)]
+        assert repair.example == "'c' in several rows"
+
+
+def read_entries(line, folder):
+    path = folder / "dataset.toml"
+    (folder / "t.csv").write_text("id,x\n")
+    path.write_text(f'[tables.t]\nfile = "t.csv"\n{line}\nduplicates = "first"\n')
+    return read_manifest(path).tables
+
+
+def test_query_does_not_have_a_key(tmp_path):
+    manifest = write(tmp_path, "csv") / "dataset.toml"
+    entry = '[tables.copy]\nsql = "FROM customer"\nkey = "id"\nduplicates = "first"\n'
+    manifest.write_text(manifest.read_text() + entry)
+    with pytest.raises(DataError, match="'key' cannot be combined with 'sql'"):
+        Dataset(tmp_path)
+
+
 @pytest.fixture
 def repaired(tmp_path):
     """Return the model file, the folder of tables with a manifest that repairs them, and the note on one repair."""
     both = 'duplicates = "first"\norphans = "drop"'
     data = write(tmp_path / "data", "csv", dict.fromkeys(("customer", *REFERRING), both))
     (tmp_path / "m.rcrf").write_text(MODEL)
-    return tmp_path / "m.rcrf", data, 'customer: dropped 3 rows with the key of another row (duplicates = "first")'
+    note = "customer: dropped 3 rows with the key of another row, such as 'c1' in rows 1 and 3 (duplicates = \"first\")"
+    return tmp_path / "m.rcrf", data, note
 
 
 SPLIT = ("--split", "hide=0.4", "--backend", "local")
@@ -366,17 +431,20 @@ def test_predict_repairs_new_tables_by_the_manifest_of_the_run(repaired, tmp_pat
     code, _, errors = relcrf_command(
         capsys, monkeypatch, "predict", run, "--data", new, "--attribute", "Customer.churn"
     )
-    assert code == 0 and 'customer: dropped 1 row with the key of another row (duplicates = "first")' in errors
+    assert code == 0
+    assert (
+        "customer: dropped 1 row with the key of another row: 'c1' in rows 1 and 3 (duplicates = \"first\")" in errors
+    )
 
 
 def test_report_of_a_run_lists_the_repairs(repaired, tmp_path, relcrf_):
-    model, data, _ = repaired
+    model, data, note = repaired
     run = tmp_path / "run"
     assert relcrf_("train", model, "--data", data, "--backend", "local", "--out", run)[0] == 0
     place = str(data / "customer.csv")
     expected = [
         ["customer", place, 'duplicates = "first"', "3", "dropped 3 rows with the key of another row", "'c1' in rows 1 and 3"],
-        ["buys", str(data / "buys.csv"), 'orphans = "drop"', "2", "dropped 2 rows without a known Customer or Product",
+        ["buys", str(data / "buys.csv"), 'orphans = "drop"', "2", "dropped 2 rows without a known Customer or Product entity",
          "'c9', '1' in row 2"],
     ]  # fmt: skip
     assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0
@@ -390,7 +458,7 @@ def test_report_of_a_run_lists_the_repairs(repaired, tmp_path, relcrf_):
     (run / "manifest.json").write_text(json.dumps(stored))
     assert relcrf_("report", run, "--out", tmp_path / "r.html")[0] == 0
     items = Page((tmp_path / "r.html").read_text()).text("li")
-    assert 'customer: dropped 3 rows with the key of another row (duplicates = "first")' in items
+    assert note in items
     # A run of a still earlier version has no notes.
     del stored["provenance"]["notes"]
     (run / "manifest.json").write_text(json.dumps(stored))

@@ -9,10 +9,12 @@ from tables import write_tables
 
 import relcrf
 from relcrf.data.frame import Frame
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.data.store import DEFAULT_MEMORY, Store
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.estimators import RelationalCRF
 from relcrf.proposal import proposal
+from relcrf.proposal.draft import analyse_tables
+from relcrf.proposal.manifest import ManifestBuilder
 
 
 def propose(folder, out, predicted=None):
@@ -89,7 +91,9 @@ def test_summaries_have_other_names_than_columns(shop, tmp_path):
 def test_check_names_the_use_of_each_table(shop, tmp_path):
     project = propose(shop, tmp_path / "m.rcrf")
     data = relcrf.Dataset(project.data, manifest=project.manifest[0])
-    used = {table.name: table.used_by for table in project.draft.model.check_tables(data).tables}
+    tables = project.draft.model.check_tables(data).tables
+    used = {table.name: table.used_by for table in tables}
+    assert any(str(table).endswith("used by the queries of the manifest") for table in tables)
     assert used["payment_rows"] == used["customer_rows"] == ("queries",)
     assert "CustomerDevice" in used["customer_device"] and "Customer" in used["Customer"]
 
@@ -101,6 +105,13 @@ def test_customers_with_a_common_device_are_paired(shop, tmp_path):
     pairs = {frozenset((a, b)) for a, d in used for b, e in used if d == e and a != b}
     plan = next(plan for plan in project.draft.plans if plan.name == "same_customer_device")
     assert plan.bindings == len(pairs) > 0
+
+
+def test_comments_do_not_depend_on_singular_and_plural(shop, tmp_path):
+    comments = {template.name: template.comment for template in propose(shop, tmp_path / "m.rcrf").draft.templates}
+    assert comments["age"] == "fraud depends on age"
+    assert comments["customer_device_system"] == "fraud depends on system of each Device entity in CustomerDevice"
+    assert "Customer entities with a common Device entity tend to have equal labels" in comments["same_customer_device"]
 
 
 def test_summaries_do_not_contain_the_target(shop, tmp_path):
@@ -135,10 +146,10 @@ def test_exports_of_a_company_become_a_model(tmp_path):
     notes = "\n".join(project.draft.notes)
     for text in (
         "'C00003' stands in rows 4 and 401",
-        'Customers: dropped 1 row with the key of another row (duplicates = "first")',
+        "customers_rows: dropped 1 row with the Customer ID of another row: 'C00003' in rows 4 and 401 (duplicates",
         "contains numbers or dates and 'n/a'",
         "the encoding cp1252, decimal commas in Credit limit, dates %d.%m.%Y in Sign-up date",
-        "rows without a known Customers or Devices (orphans",
+        "rows without a known Customers or Devices entity, such as 'C00007', 'D01340' (orphans",
     ):
         assert text in notes
     bound = project.draft.grounding.bound
@@ -157,6 +168,72 @@ def test_exports_of_a_company_become_a_model(tmp_path):
     known = set(tables["device"]["id"][np.arange(len(tables["device"]["id"])) % 400 != 7])
     ((n_links,),) = bound.connection.execute('SELECT count(*) FROM "rel.CustomersDevices"').fetchall()
     assert n_links == len({pair for pair in used if pair[1] in known})
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_first_row_of_the_file_with_a_repeated_key_is_read(shop, threads, tmp_path, monkeypatch):
+    """The rows of a join have any order; the policy therefore applies to the rows of the file."""
+    with open(shop / "customer.csv", newline="") as file:
+        first = list(csv.DictReader(file))
+    rng = np.random.default_rng(threads)
+    first += [{"id": f"D{k}", "age": str(18 + k % 60), "fraud": ""} for k in range(200_000)]
+    repeated = [first[k] | {"age": "99"} for k in rng.choice(len(first), 50, replace=False)]
+    folder = tmp_path / "d"
+    write_tables(folder, customer=first + repeated)
+    (folder / "payment.csv").write_bytes((shop / "payment.csv").read_bytes())
+    manifest = propose_manifest(folder)
+    assert manifest.count("duplicates") == 1 and 'key = "id"' in manifest
+    (folder / "dataset.toml").write_text(manifest)
+    monkeypatch.setattr(Store, "new_database", with_threads(Store.new_database, threads))
+    for _ in range(2):
+        dataset = relcrf.Dataset(folder)
+        (repair,) = dataset.repairs
+        number = min(first.index(next(r for r in first if r["id"] == x["id"])) for x in repeated[:1]) + 1
+        assert repair.count == 50 and repair.location == str(folder / "customer.csv")
+        assert repair.example == f"'{repeated[0]['id']}' in rows {number} and {len(first) + 1}"
+        scan = dataset.tables["customer"].scan
+        found = dataset.connection.execute(f"SELECT id, CAST(age AS VARCHAR) FROM {scan} ORDER BY 1").fetchall()
+        assert found == sorted((row["id"], row["age"]) for row in first)
+
+
+def test_means_do_not_depend_on_threads(shop, tmp_path, monkeypatch):
+    """The last bits of a sum depend on the order of the numbers, which DuckDB's threads read in any order."""
+    rng = np.random.default_rng(0)
+    for name in ("customer", "device"):
+        (tmp_path / f"{name}.csv").write_bytes((shop / f"{name}.csv").read_bytes())
+    n = 400_000
+    payments = pd.DataFrame({"payment_id": np.arange(n), "amount": rng.gamma(2, 20, n), "time": "2025-01-01T12:30:00"})
+    payments["customer"], payments["device"], payments["channel"] = (
+        np.array(["C0", "C1"])[np.arange(n) % 2],
+        "D1",
+        "web",
+    )
+    payments.to_csv(tmp_path / "payment.csv", index=False)
+    (tmp_path / "dataset.toml").write_text(propose_manifest(shop))
+    found = set()
+    for threads in (1, 8, 8):
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "new_database", with_threads(Store.new_database, threads))
+            dataset = relcrf.Dataset(tmp_path)
+        query = f"SELECT mean_amount FROM {dataset.tables['customer'].scan} WHERE mean_amount > 0 ORDER BY id"
+        found.add(tuple(dataset.connection.execute(query).fetchall()))
+    assert len(found) == 1 and len(found.pop()) == 2
+
+
+def propose_manifest(folder):
+    """Return the manifest that `relcrf new` writes, without the trial and the grounding of the model."""
+    manifest = ManifestBuilder(folder)
+    analyse_tables(relcrf.Dataset(folder), "customer.fraud", manifest)
+    return manifest.to_toml("m.rcrf")
+
+
+def with_threads(new_database, threads):
+    def limited(store, path):
+        connection = new_database(store, path)
+        connection.execute(f"SET threads = {threads}")
+        return connection
+
+    return limited
 
 
 def test_fraud_exports_are_reproducible(tmp_path):

@@ -16,6 +16,7 @@ from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
+from relcrf.graph.features import Dense
 from relcrf.proposal import draft, profile, proposal, trial
 from relcrf.proposal.proposal import analyse_source
 
@@ -213,7 +214,7 @@ UNKNOWN_SHOP = {"first_sale": "s777"}
             [
                 "shop.Shop ID is the key although 's3' stands in rows 4 and 101: "
                 'the manifest keeps the first row (duplicates = "first")',
-                'shop: dropped 1 row with the key of another row (duplicates = "first")',
+                "shop: dropped 1 row with the key of another row: 's3' in rows 4 and 101 (duplicates = \"first\")",
             ],
             {"shop": 'duplicates = "first"  # 1 of 101 rows with the Shop ID of another row'},
         ),
@@ -222,7 +223,7 @@ UNKNOWN_SHOP = {"first_sale": "s777"}
             [
                 "sale.shop refers to shop.Shop ID although 's777' in row 1 is unknown: "
                 'the manifest drops this link (orphans = "drop")',
-                'sale_shop: dropped 1 row without a known Sale or Shop (orphans = "drop")',
+                "sale_shop: dropped 1 row without a known Sale or Shop entity: '0', 's777' (orphans = \"drop\")",
             ],
             {"sale_shop": 'orphans = "drop"  # 1 of 200 rows without a known shop'},
         ),
@@ -265,12 +266,13 @@ def test_row_without_key_is_named_but_not_repaired(tmp_path, out):
 
 
 def test_queries_of_the_manifest_read_the_first_row_of_each_key(tmp_path, out):
-    """Policies do not apply to the rows that queries read; here a query joins the attributes of two tables."""
+    """The entry that a query reads names the key; here the query joins the attributes of two tables."""
     tables = shops_and_sales(extra_shop={"Shop ID": " s3", "kind": "b"})
     area = [{"shop": f"s{k}", "area": k % 3 + 0.5} for k in range(100)]
     project = propose(write_tables(tmp_path / "d", **tables, area=area), out)
-    assert roles(project)["area"] == "attributes of Shop" and "rowid" in project.manifest[1]
+    assert roles(project)["area"] == "attributes of Shop" and 'key = "Shop ID"' in project.manifest[1]
     bound = project.draft.grounding.bound
+    assert [(repair.count, repair.example) for repair in bound.repairs] == [(1, "'s3' in rows 4 and 101")]
     assert bound.sizes["Shop"] == 100
     assert bound.connection.execute("""SELECT count("x.area"), count(*) FROM "ent.Shop" """).fetchall() == [(100, 100)]
 
@@ -409,6 +411,44 @@ def test_evidence_of_a_later_prediction_may_have_new_values(tmp_path, out):
     assert known[1] == "yes" and unseen[1] == "no"
 
 
+def test_numbers_are_standardised(tmp_path, out, relcrf_):
+    """A missing number has the effect of the mean, whatever the unit and the zero of the numbers."""
+    rng = np.random.default_rng(0)
+    item = [
+        {
+            "id": f"i{k}",
+            "mass": round(float(rng.lognormal(9, 1)), 1),
+            "year": "" if k % 5 == 0 else 1980 + k,
+            "change": round(float(rng.normal(-3, 0.1)), 3),
+            "constant": 0.1,
+            "single": 7.5 if k == 3 else "",
+            "opened": "" if k == 4 else f"{k % 24:02}:15",
+            "since": "" if k == 4 else f"2024-01-{k % 28 + 1:02}",
+            "label": "ab"[k % 2],
+        }
+        for k in range(40)
+    ]
+    folder = write_tables(tmp_path / "d", item=item)
+    project = propose(folder, out, "item.label")
+    text = " ".join(out.read_text().split())
+    for feature in ("log1p(i.mass)", "i.change", "log1p(i.year)", 'i.since - "2000-01-01"', 'i.opened - "00:00"'):
+        assert f"by standardise({feature})" in text
+    assert "i.constant" not in text and "i.single" not in text
+    grounding = project.draft.grounding
+    columns = {name: g.features.values for name, g in zip(grounding.group_names, grounding.graph.groups, strict=True)
+               if isinstance(g.features, Dense)}  # fmt: skip
+    assert columns.keys() == {"mass", "year", "change", "since", "opened"}
+    for name, values in columns.items():
+        present = np.array([row[name] != "" for row in sorted(item, key=lambda row: row["id"])])
+        assert (values[~present] == 0).all() and values[present].mean() == pytest.approx(0, abs=1e-6)
+        assert values[present].std() == pytest.approx(1, abs=1e-6)
+    assert relcrf_("train", out, "--data", folder, "--backend", "local", "--out", tmp_path / "run")[0] == 0
+    code, printed, _ = relcrf_("explain", tmp_path / "run", "Item/i4", "--data", folder)
+    assert code == 0 and "standardise(log1p(i.mass))" in printed and "standardise(i.change)" in printed
+    code, printed, _ = relcrf_("weights", tmp_path / "run", "--data", folder)
+    assert code == 0 and "standardise(log1p(i.mass))" in printed
+
+
 def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
     """Dates are proposed as `datetime`, which can be subtracted; a timestamp as `date` would be an error."""
     rows = [
@@ -545,4 +585,4 @@ def test_prior_of_a_large_table_is_kept(tmp_path, out, monkeypatch):
     pairs = [{"source": k % 60, "target": (7 * k + k // 60 + 1) % 60} for k in range(180)]
     project = propose(write_tables(tmp_path / "d", page=rows, link=pairs), out, "page.label")
     assert names(project) == ["prior", "kind"]
-    assert "# To try: dependence between the labels at both ends of a Link" in out.read_text()
+    assert "# To try: the labels at both ends of a Link tuple depend on each other" in out.read_text()

@@ -91,6 +91,9 @@ def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, .
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
+DISK_FULL = "No space left on device"
+"""The operating system's message for a full disk, which is part of DuckDB's message."""
+
 _NOT_FILE_ERRORS = (
     duckdb.BinderException,
     duckdb.CatalogException,
@@ -122,14 +125,10 @@ def report_read_errors(location: str) -> Iterator[None]:
         duckdb.Error,
         RuntimeError,
     ) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
-        if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
+        if isinstance(error, _NOT_FILE_ERRORS) or any(text in str(error) for text in ("Query interrupted", DISK_FULL)):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
         raise unreadable_error(location, notes=notes) from None
-
-
-DISK_FULL = "No space left on device"
-"""The operating system's message for a full disk, which is part of DuckDB's message."""
 
 
 def io_error_reason(error: duckdb.Error) -> str:

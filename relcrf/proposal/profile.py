@@ -18,8 +18,12 @@ MAX_ENUMERATION = 30
 MAX_SAMPLE_ROWS = 10_000
 """Number of rows that rule out the kinds of a column before all its cells are tested, which is slow."""
 
-COLUMNS_PER_QUERY = 50
-"""Number of columns that one query describes; DuckDB takes more than linear time for queries with many columns."""
+MAX_STORED_COLUMNS = 100
+"""Maximum number of columns of a numbered group that are stored; DuckDB reserves 256 KiB for each column of a table."""
+
+COLUMNS_PER_QUERY, NUMBERED_PER_QUERY = 50, 500
+"""Number of single columns, and of numbered columns, that one query describes; DuckDB takes more than linear time for queries
+with many columns."""
 
 KINDS = ("whole", "real", "date", "time", "datetime")
 """Kinds of columns that are not texts, from the most special one; see `ColumnProfile`."""
@@ -98,7 +102,8 @@ class TableProfile:
 
     Args:
         dataset: The dataset of the table; its temporary files exist as long as the object.
-        scan: A DuckDB table expression that returns the cells as trimmed texts; empty cells are NULL.
+        scan: A DuckDB table expression that returns the cells as trimmed texts, without large groups of numbered columns;
+            empty cells are NULL.
         columns: Profiles of single columns by name, without the numbered columns.
     """
 
@@ -161,15 +166,16 @@ def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
     """Return the profile of a table."""
     list_columns = [c for c in table.columns if table.column_type(c).endswith("]")]
     scalar_columns = [c for c in table.columns if c not in list_columns]
-    texts = ", ".join(f"{text_sql(table, c)} AS {quoted(c)}" for c in scalar_columns) or "1 AS nothing"
-    scan = dataset.store.add_query(f"SELECT {texts} FROM {table.scan} AS raw")
     connection = dataset.connection
     groups, single = [], list(scalar_columns)
     for prefix, names in _group_numbered_columns(scalar_columns):
-        group = _profile_numbered(connection, scan, prefix, names)
+        group = _profile_numbered(connection, table, prefix, names)
         if group is not None:
             groups.append(group)
             single = [c for c in single if c not in names]
+    wide = {name for group in groups if len(group.columns) > MAX_STORED_COLUMNS for name in group.columns}
+    stored = [f"{text_sql(table, c)} AS {quoted(c)}" for c in scalar_columns if c not in wide]
+    scan = dataset.store.add_query(f"SELECT {', '.join(stored) or '1 AS nothing'} FROM {table.scan} AS raw")
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
     columns: dict[str, ColumnProfile] = {}
     for start in range(0, len(single), COLUMNS_PER_QUERY):
@@ -197,19 +203,23 @@ def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str
 
 
 def _profile_numbered(
-    connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names: tuple[str, ...]
+    connection: duckdb.DuckDBPyConnection, table: RawTable, prefix: str, names: tuple[str, ...]
 ) -> NumberedColumns | None:
     """Return a group of numbered columns; None if a value is not a number or all cells are empty."""
-    cells = ", ".join(map(quoted, names))
-    ((present, numbers, truths, rows),) = connection.execute(
-        "SELECT sum(len(list_filter(c, lambda x: x IS NOT NULL))), "
-        "sum(len(list_filter(c, lambda x: isfinite(TRY_CAST(x AS DOUBLE))))), "
-        "sum(len(list_filter(c, lambda x: x IN ('0', '1')))), count(*) "
-        f"FROM (SELECT [{cells}] AS c FROM {scan})"
-    ).fetchall()
+    present = numbers = truths = rows = 0
+    for start in range(0, len(names), NUMBERED_PER_QUERY):
+        cells = ", ".join(text_sql(table, name) for name in names[start : start + NUMBERED_PER_QUERY])
+        (counts,) = connection.execute(
+            "SELECT sum(len(list_filter(c, lambda x: x IS NOT NULL))), "
+            "sum(len(list_filter(c, lambda x: isfinite(TRY_CAST(x AS DOUBLE))))), "
+            "sum(len(list_filter(c, lambda x: x IN ('0', '1')))), count(*) "
+            f"FROM (SELECT [{cells}] AS c FROM {table.scan} AS raw)"
+        ).fetchall()
+        present, numbers, truths = (n + int(m or 0) for n, m in zip((present, numbers, truths), counts, strict=False))
+        rows = int(counts[3])
     if not rows or present != numbers or not present:
         return None
-    return NumberedColumns(prefix, names, len(names) * int(rows) - int(present), truths == present)
+    return NumberedColumns(prefix, names, len(names) * rows - present, truths == present)
 
 
 def _profile_columns(

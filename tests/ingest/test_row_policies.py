@@ -296,8 +296,8 @@ def test_missing_texts_are_counted(tmp_path):
         ("raw", 6, "'-' of age"), ("other", 1, "'-999.0' of size"),
     ]  # fmt: skip
     assert bound.notes[:2] == [
-        'raw: read 6 cells as missing in age (4), city (2) (missing = ["NA", "-"])',
-        'other: read 1 cell as missing in size (missing = ["-999"])',
+        """raw: read 6 cells as missing in age (4), city (2), such as '-' of age (missing = ["NA", "-"])""",
+        """other: read 1 cell as missing in size: '-999.0' of size (missing = ["-999"])""",
     ]
     assert bound.connection.execute('SELECT count("x.age"), count(*) FROM "ent.E"').fetchall() == [(2, 6)]
 

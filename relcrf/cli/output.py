@@ -24,6 +24,11 @@ from relcrf.progress_reporting import console_progress
 _BORDER_WIDTH = 3
 """Width of the border of a column and of the spaces on both sides of its cells."""
 
+MIN_TEXT_WIDTH = 5
+"""Minimum width of a column of texts beside unbroken numbers."""
+
+_NUMBER = re.compile(r"[-+0-9.,e%]*")
+
 console = Console()
 messages = Console(stderr=True)
 
@@ -59,7 +64,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     lines = [[_escaped_text(name), *(row[k] for row in cells)] for k, name in enumerate(columns)]
     natural = [max(cell_len(line) for text in texts for line in text.plain.split("\n")) for texts in lines]
     words = [max((cell_len(word) for text in texts for word in text.plain.split()), default=0) for texts in lines]
-    widths = _fit_widths(natural, words, console.width - _BORDER_WIDTH * len(columns) - 1)
+    fixed = [all(_NUMBER.fullmatch(row[k].plain) for row in cells) for k in range(len(columns))]
+    widths = _fit_widths(natural, words, fixed, console.width - _BORDER_WIDTH * len(columns) - 1)
     out = Table(show_header=any(columns))
     for k, name in enumerate(columns):
         is_number = all(isinstance(row[k], int | float) for row in rows)
@@ -71,19 +77,23 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     console.print(out)
 
 
-def _fit_widths(natural: Sequence[int], words: Sequence[int], available: int) -> list[int]:
+def _fit_widths(natural: Sequence[int], words: Sequence[int], fixed: Sequence[bool], available: int) -> list[int]:
     """Return widths of columns with at most `available` characters in total, if possible.
 
     Args:
         natural: Width of each column without line breaks.
         words: Width of the longest word of each column. Columns become narrower only if the words do not fit otherwise.
+        fixed: Whether a column contains only numbers, which are broken only if other columns would have almost no width.
     """
     if sum(natural) <= available:
         return [*natural]
     limit = max(words)
-    while limit > 1 and sum(min(word, limit) for word in words) > available:
+    least = [word if is_fixed else MIN_TEXT_WIDTH for word, is_fixed in zip(words, fixed, strict=True)]
+    if sum(map(min, words, least)) > available:
+        least = [0] * len(words)
+    while limit > 1 and sum(min(word, max(limit, low)) for word, low in zip(words, least, strict=True)) > available:
         limit -= 1
-    widths = [min(word, limit) for word in words]
+    widths = [min(word, max(limit, low)) for word, low in zip(words, least, strict=True)]
     spare = [wide - width for wide, width in zip(natural, widths, strict=True)]
     rest, total = max(available - sum(widths), 0), max(sum(spare), 1)
     return [width + rest * extra // total for width, extra in zip(widths, spare, strict=True)]

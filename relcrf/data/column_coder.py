@@ -48,7 +48,7 @@ class ColumnCoder:
         self.key_types: dict[str, str] = {}
         """DuckDB type of the key column, by entity type; an entity type is added when its coded table is created."""
         self.is_optimistic = False
-        """Whether SQL of codes stops at the first invalid cell (see `attempt`), instead of being checked beforehand."""
+        """Whether SQL of codes stops at the first invalid cell (see `_attempt`), instead of being checked beforehand."""
 
     def _execute(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()

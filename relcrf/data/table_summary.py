@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.errors import listing
+from relcrf.model.spec import fold_name
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def describe_tables(bound: BoundModel) -> list[TableSummary]:
     """Return a summary of each table of the dataset to which a model is bound."""
     summaries = []
     for table in bound.dataset.tables.values():
-        rows = bound.row_counts.get(table.location)
+        is_repaired = fold_name(table.name) in bound.repaired_tables
+        rows = None if is_repaired else bound.row_counts.get(table.location)
         if rows is None:
             ((rows,),) = bound.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchall()
         used_by = tuple(name for name, locations in bound.sources.items() if table.location in locations)

@@ -54,3 +54,23 @@ def test_long_words_are_broken_after_punctuation_without_loss(printed):
 def test_words_are_not_broken_more_often_than_necessary(printed):
     found = printed("t", ("parts",), [("standardise(c.share_time_at_night) +0.04",)], width=24)
     assert [line[0] for line in cells(found)[1:]] == ["standardise(c.share_", "time_at_night) +0.04"]
+
+
+def test_numbers_are_not_broken_beside_narrow_texts(printed):
+    columns = ("template", "key", "feature", "pattern", "weight", "standard error", "z", "support")
+    row = (
+        "same_customers_devices",
+        "Schröder",
+        "standardise(c.share)",
+        "a.Fraud == b.Fraud",
+        "-0.6021",
+        "0.7171",
+        "-0.8396",
+        "-86.21",
+    )
+    found = printed("t", columns, [row])
+    assert max(map(len, found)) <= 80 and any(
+        line[4:] == ["-0.6021", "0.7171", "-0.8396", "-86.21"] for line in cells(found)
+    )
+    narrow = printed("t", columns, [row], width=40)
+    assert max(map(len, narrow)) <= 40 and "".join(line[4] for line in cells(narrow)).endswith("-0.6021")

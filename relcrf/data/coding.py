@@ -54,8 +54,8 @@ def text_sql(table: RawTable, column: str) -> str:
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         text = cell if column_type == "VARCHAR" else f"CAST({cell} AS VARCHAR)"
-        # Trimming is slow; hardly any cell begins or ends with a blank or a control character.
-        is_padded = f"{text}[1] <= ' ' OR {text}[-1] <= ' '"
+        # Trimming is slow; hardly any cell begins or ends with a blank or a control character, which precede '!'.
+        is_padded = f"{text} < '!' OR {text}[-1] <= ' '"
         return f"(CASE WHEN {is_padded} THEN nullif(trim({text}, E' \\t\\r\\n'), '') ELSE {text} END)"
     if column_type in REAL_TYPES:
         # A data frame stores an integer column with missing values as floats: 5 as 5.0, and a missing value as NaN.

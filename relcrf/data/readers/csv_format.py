@@ -90,7 +90,9 @@ def detect_encoding(path: Path, location: Path) -> str:
             while chunk := file.read(_CHUNK_BYTES):
                 if offset == 0 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     return "utf-16"
-                if not chunk.isascii() or decoder.getstate()[0]:  # to decode ASCII text takes ten times longer than this test
+                if (
+                    not chunk.isascii() or decoder.getstate()[0]
+                ):  # to decode ASCII text takes ten times longer than this test
                     is_ascii &= decoder.decode(chunk).isascii()
                 offset += len(chunk)
             decoder.decode(b"", final=True)

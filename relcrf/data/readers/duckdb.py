@@ -33,7 +33,7 @@ _HINTS = {
     "encrypted": "copy the tables to a database that is not encrypted, with COPY FROM DATABASE",
     "newer version": "upgrade DuckDB: pip install --upgrade duckdb",
 }
-"""What to do about errors that a damaged file does not cause, by a part of DuckDB's message."""
+"""Hints for errors that a damaged file does not cause, by a part of DuckDB's message."""
 
 
 class DuckdbReader(AbstractReader):

@@ -50,6 +50,7 @@ from relcrf.data.store import (
     is_utf8,
     out_of_memory_error,
     report_read_errors,
+    same_name_error,
     unreadable_error,
 )
 from relcrf.data.store import quoted as quoted
@@ -351,7 +352,11 @@ class Dataset:
         """Add the tables of the data that a manifest without sources does not name."""
         if content.tables and not content.is_selection:
             named = {fold_name(e.source.table) for e in content.tables if isinstance(e.source, GivenEntry)}
-            self.tables |= {name: table for name, table in self._given.items() if name not in named}
+            for name, table in self._given.items():
+                if name not in named and name in self.tables:
+                    raise same_name_error(table.name, self.tables[name].location, table.location)
+                if name not in named:
+                    self.tables[name] = table
 
     def _add_entries(self, content: Manifest, folder: Path | None) -> None:
         """Add the tables of a manifest, or all table files of the folder if it lists none."""
@@ -448,10 +453,8 @@ class Dataset:
         except duckdb.Error as error:
             raise unreadable_error(source_table.location, notes=(first_line(error),)) from None
         if fold_name(source_table.name) in self.tables:
-            other = self.tables[fold_name(source_table.name)]
-            message = f"two tables have the name '{source_table.name}': {other.location} and {source_table.location}"
-            raise DataError(
-                Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
+            raise same_name_error(
+                source_table.name, self.tables[fold_name(source_table.name)].location, source_table.location
             )
         columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
         location = source_table.location

@@ -189,7 +189,7 @@ def is_applicable(mapping: str, data: Path) -> bool:
     if not data.is_dir():
         return not files
     files += [f"{escape(name)}.*" for name, entry in tables.items() if not {*_SOURCES, "table"} & {*entry}]
-    return any((data / file).exists() or any(data.glob(file)) for file in files)
+    return any((data / file).exists() or any(data.glob(file)) for file in files if not Path(file).is_absolute())
 
 
 @dataclass(frozen=True)

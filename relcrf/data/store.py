@@ -91,6 +91,14 @@ def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, .
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
+def same_name_error(name: str, one: str, other: str) -> DataError:
+    """Return the error for two tables with the same name, at two locations (E205)."""
+    message = f"two tables have the name '{name}': {one} and {other}"
+    return DataError(
+        Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
+    )
+
+
 DISK_FULL = "No space left on device"
 """The operating system's message for a full disk, which is part of DuckDB's message."""
 

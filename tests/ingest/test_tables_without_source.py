@@ -6,6 +6,7 @@ from workbook import write_workbook
 
 import relcrf
 from relcrf.data.dataset import Dataset
+from relcrf.data.manifest import is_applicable
 from relcrf.errors import DataError
 
 MODEL = """
@@ -60,6 +61,18 @@ def test_tables_of_files_with_several_tables(tmp_path):
     (tmp_path / "m.toml").write_text('[tables.a]\ncolumns = { y = "x" }\n')
     frames = Dataset({"a": {"x": [1]}, "b": {"z": [2]}}, manifest=tmp_path / "m.toml")
     assert [table.columns for table in frames.tables.values()] == [("y",), ("z",)]
+
+
+def test_a_file_and_a_sheet_of_the_same_name_are_an_error(tmp_path):
+    write(tmp_path, '[tables.shop]\nmissing = ["?"]\n')
+    write_workbook(tmp_path / "book.xlsx", Shop=[["id"], ["s1"]], Other2=[["x"], [1]])
+    with pytest.raises(DataError, match=r"E205.*two tables have the name"):
+        Dataset(tmp_path)
+
+
+def test_stored_tables_with_absolute_paths_do_not_apply(tmp_path):
+    for mapping in ('[tables.a]\nfile = "/x*.csv"\n', '[tables."/x"]\nmissing = ["?"]\n'):
+        assert not is_applicable(mapping, tmp_path)
 
 
 @pytest.mark.parametrize(

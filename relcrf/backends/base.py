@@ -16,6 +16,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
@@ -236,6 +237,11 @@ class TotalLikelihood:
     def curvature(self) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (layout.size,)."""
         return self.problem.map_reduce(partial(_curvature, spec=self.spec))
+
+    def feature_scales(self) -> np.ndarray:
+        """Return the scale of each weight's feature, shape (layout.size,); 1 for weights of other layouts."""
+        graph = self.problem.graph
+        return weight_scales(graph) if self.layout is graph.layout else np.ones(self.layout.size)
 
     def sizes(self) -> tuple[int, int]:
         """Return the number of nodes and the number of edges."""

@@ -20,12 +20,14 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import learn_unary, maximise_likelihood
 from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.whole_graph import WholeGraphSpec
+from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.reduction import Role
 from relcrf.graph.scaling import scale_factors
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stopping
+from relcrf.learning.feature_units import in_feature_units, unit_scales
 from relcrf.learning.lbfgs import AbstractMinimiser, Lbfgs, OptimiserState
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
@@ -275,13 +277,13 @@ class GatedBackend(AbstractBackend):
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
         n_scored = sum(risk.n_scored for risk in risks)
+        feature_scales = weight_scales(problem.graph)
 
         def run(schedule: Sequence[TrainingStage], point: np.ndarray) -> np.ndarray:
             for stage in schedule:
                 penalties = self._penalties(problem, n_scored, stage, point)
-                state = self._run_stage(
-                    stage, risks, held_out_risk if stage.early_stopping else None, penalties, point, monitor
-                )
+                observed_risk = held_out_risk if stage.early_stopping else None
+                state = self._run_stage(stage, risks, observed_risk, penalties, feature_scales, point, monitor)
                 stages.append((stage.name, state))
                 point = penalties.prune_groups(state.point)
             return point
@@ -383,10 +385,15 @@ class GatedBackend(AbstractBackend):
         risks: list[Risk],
         held_out_risk: Risk | None,
         penalties: Penalties,
+        feature_scales: np.ndarray,
         point: np.ndarray,
         monitor: Monitor,
     ) -> OptimiserState:
-        """Minimise the risk until convergence, or until the held-out risk has not improved in `patience` iterations."""
+        """Minimise the risk until convergence, or until the held-out risk has not improved in `patience` iterations.
+
+        Args:
+            feature_scales: The scale of each weight's feature, without those of the gates.
+        """
         n_scored, all_batches = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
         def evaluate(weights: np.ndarray, batch: np.ndarray = all_batches) -> tuple[float, np.ndarray]:
@@ -406,18 +413,22 @@ class GatedBackend(AbstractBackend):
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
-        method = self._minimiser(len(risks), penalties, stage.rate_factor)
+        gate_scales = np.ones(len(point) - len(feature_scales))
+        scale = unit_scales(np.concatenate((feature_scales, gate_scales)), penalties.scale * penalties.l2)
+        method = in_feature_units(self._minimiser(len(risks), penalties, stage.rate_factor, scale), scale)
         state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
         state = method.minimise(evaluate, state or with_held_out_risk(method.start(evaluate, point)), observe)
         is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
         return replace(state, status="schedule ended") if is_schedule else state
 
-    def _minimiser(self, n_batches: int, penalties: Penalties, rate_factor: float) -> AbstractMinimiser[Any]:
+    def _minimiser(
+        self, n_batches: int, penalties: Penalties, rate_factor: float, scale: np.ndarray
+    ) -> AbstractMinimiser[Any]:
         settings: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
         if self.optimiser in STOCHASTIC_OPTIMISERS:
             rate = rate_factor * (self.learning_rate or DEFAULT_LEARNING_RATES[self.optimiser])
             return STOCHASTIC_OPTIMISERS[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
-        return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
+        return Owlqn(l1=penalties.l1_strengths / scale, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
         """Return the state with the held-out risk for hard gates; the final state of a stage has the best point."""

@@ -10,6 +10,7 @@ from relcrf.backends.base import Problem
 from relcrf.backends.domains import variable_domains
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.graph.feature_scales import limit_extremes
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
@@ -23,6 +24,8 @@ def training_problem(
     with_candidates: bool = False,
 ) -> Problem:
     """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
+
+    Extreme features are limited (see `graph/feature_scales.py`).
 
     Args:
         hidden: Mask of the variables whose labels are ignored, shape (n_variables,), bool.
@@ -50,7 +53,7 @@ def training_problem(
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
     return Problem(
-        replace(grounding.graph, known_domains=variable_domains(grounding.blocks)),
+        replace(limit_extremes(grounding.graph), known_domains=variable_domains(grounding.blocks)),
         roles,
         grounding.states,
         candidates=candidates,

@@ -10,6 +10,7 @@ import numpy as np
 from relcrf.graph.adjacency import iter_expanded_scopes
 from relcrf.graph.agreement_prior import critical_agreement, estimate_agreement
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.feature_scales import column_scales, ordinary_values
 from relcrf.graph.features import Keyed, Ones
 from relcrf.graph.weights import WeightLayout
 from relcrf.kernels.distinct import distinct
@@ -102,12 +103,16 @@ def agreement_settings(graph: FactorGraph, labels: np.ndarray) -> tuple[dict[str
 
 
 def mean_squared_norm(groups: Sequence[FactorGroup]) -> float:
-    """Return the mean over variables of the sum of squared features, for groups over one variable; 1 if it is 0."""
-    total = 0.0
+    """Return the mean over variables of the sum of squared features, for groups over one variable; 1 if it is 0.
+
+    Extreme values (see `graph/feature_scales.py`) count as ordinary ones.
+    """
+    total, scales = 0.0, column_scales(groups)
     for group in groups:
         squares = np.zeros((group.features.n_features, 1))
         n_rows = 1 if group.features.rows_are_equal else group.n_factors
-        group.features.squared().accumulate(np.ones((n_rows, 1)), slice(0, group.n_factors), squares)
+        ordinary = ordinary_values(group.features, scales[group.block])
+        ordinary.squared().accumulate(np.ones((n_rows, 1)), slice(0, group.n_factors), squares)
         total += float(squares.sum()) * (group.n_factors if group.features.rows_are_equal else 1)
     n_variables = len(distinct(np.concatenate([group.scope[0] for group in groups])))
     return total / max(n_variables, 1) or 1.0

@@ -171,8 +171,7 @@ def train(
                 learned = training.run(monitor, executor)
         if folder.strict and not learned.converged:
             remove_folder(run_folder.partial_folder(folder.out))
-            hint = f"raise the limit with {_limit_option(learned, 'max_iterations=1000')}"
-            raise ConvergenceError(Diagnostic("E401", _convergence_message(learned), hint=hint))
+            raise ConvergenceError(Diagnostic("E401", _convergence_message(learned), hint=_convergence_hint(learned)))
         timings["learn"] = learned.seconds
         provenance = Provenance.collect(training.identity, protocol, training.grounding.bound)
         run_folder.save(learned, folder.out, timings, monitor.seconds, provenance)
@@ -238,9 +237,7 @@ def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterato
 def _print_training(learned: LearnedModel, selected: SettingsSelection | None, choice: BackendChoice | None) -> None:
     """Print the training summary and, if settings or the backend were selected, the score of each candidate."""
     if not learned.converged:
-        is_out_of_time = "out of time" in learned.summary.values()
-        option = _limit_option(learned, "max_seconds=3600" if is_out_of_time else "max_iterations=1000")
-        print_note(f"{_convergence_message(learned)}; raise the limit with {option}")
+        print_note(f"{_convergence_message(learned)}; {_convergence_hint(learned)}")
     if selected is not None:
         units = "whole components" if selected.whole_components else "random labels"
         units = "validation labels" if selected.validation else units
@@ -272,7 +269,21 @@ def _limit_option(learned: LearnedModel, setting: str) -> str:
 
 def _convergence_message(learned: LearnedModel) -> str:
     limit = learned.settings.get("max_iterations")
+    if _is_stalled(learned):
+        return "learning did not converge: no step improves the weights, although they are not optimal"
     return "learning did not converge" + (f" within {limit:,} iterations" if limit else "")
+
+
+def _convergence_hint(learned: LearnedModel) -> str:
+    """Return what to do if learning did not converge."""
+    if _is_stalled(learned):
+        return "correct extreme values in the tables, which 'relcrf check' shows, or use a stronger penalty"
+    is_out_of_time = "out of time" in learned.summary.values()
+    return f"raise the limit with {_limit_option(learned, 'max_seconds=3600' if is_out_of_time else 'max_iterations=1000')}"
+
+
+def _is_stalled(learned: LearnedModel) -> bool:
+    return "stalled" in learned.summary.values()
 
 
 def _require_export_path(path: Path, model: api.Model, system: AbstractBackend) -> None:

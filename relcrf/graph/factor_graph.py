@@ -21,6 +21,7 @@ import numpy as np
 
 from relcrf.graph.domains import Domains
 from relcrf.graph.features import AbstractFeatures
+from relcrf.graph.magnitudes import magnitude_counts
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 
@@ -102,6 +103,11 @@ class FactorGroup:
             return False
         k, other = self.cardinalities
         return k == other and np.array_equal(self.patterns[:, 0], np.eye(k).ravel())
+
+    @cached_property
+    def magnitude_counts(self) -> np.ndarray:
+        """Return the numbers of feature values by column and class of magnitude, see `graph/magnitudes.py`."""
+        return magnitude_counts(self.features)
 
     @property
     def nbytes(self) -> int:

@@ -25,6 +25,9 @@ MAX_REPEATED_ROWS = 300_000_000
 CHUNK_ROWS = 1 << 18
 """Number of rows of a column that are read at a time."""
 
+MAX_FEATURE = 1e300
+"""Maximum magnitude of a feature, so that its product with a weight of ordinary size is finite."""
+
 
 def split_by_evidence(
     rows: SortedBindings, evidence: Sequence[np.ndarray]
@@ -144,9 +147,18 @@ def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int]
     return fields
 
 
+def overflow_error(name: str, owner: str) -> DataError:
+    """Return the error for a feature above `MAX_FEATURE` or with a NaN (E222).
+
+    Args:
+        owner: The template or the gate, for the message.
+    """
+    message = f"the feature '{name}' of {owner} is infinite or above {MAX_FEATURE:g} for some bindings"
+    hint = "bound the expression, for instance with log1p or least; 'relcrf check' shows extreme values in the tables"
+    return DataError(Diagnostic("E222", message, hint=hint))
+
+
 def _check_finite(names: Sequence[str], features: Sequence[np.ndarray], owner: str) -> None:
     for name, column in zip(names, features, strict=True):
-        if not np.isfinite(column).all():
-            message = f"the feature '{name}' of {owner} is not finite for some bindings"
-            hint = "bound the expression, for instance with log1p or least"
-            raise DataError(Diagnostic("E222", message, hint=hint))
+        if not max(float(column.max(initial=0.0)), -float(column.min(initial=0.0))) <= MAX_FEATURE:
+            raise overflow_error(name, owner)

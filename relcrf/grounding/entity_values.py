@@ -17,6 +17,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import bag_table, relation_table
 from relcrf.errors import BudgetError, DataError, Diagnostic
+from relcrf.grounding.collect import MAX_FEATURE, overflow_error
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import check_budget
@@ -156,11 +157,8 @@ class _ValueComputer:
         out = np.full((self.bound.sizes[parameter.type_name], 1), np.nan)
         for batch in DuckDbEngine(self.bound.cursor).rows(lower_numbers(node, parameter, self.context)):
             out[batch["vid"], 0] = batch["value"]
-        if np.isinf(out).any():
-            text = render_expression(node)
-            message = f"the feature '{text}' of template '{self.template.name}' is not finite for some bindings"
-            hint = "bound the expression, for instance with log1p or least"
-            raise DataError(Diagnostic("E222", message, hint=hint))
+        if (np.abs(out) > MAX_FEATURE).any():
+            raise overflow_error(render_expression(node), f"template '{self.template.name}'")
         return out
 
     def _apply(self, scope: NameScope, node: e.FunctionCall, values: Values) -> Values:

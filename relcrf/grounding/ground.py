@@ -21,6 +21,7 @@ from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.entity_values import create_value_tables, has_statistics
 from relcrf.grounding.estimate import DEFAULT_BUDGET, check_budget
+from relcrf.grounding.extreme_values import note_extreme_values
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import LoweringContext, lower_template
@@ -68,7 +69,7 @@ def ground(
     Raises:
         BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if the
             graph has more than `max_factors` factors (raised after the first block that exceeds the limit).
-        DataError: if a feature is not finite, or a random attribute has no values.
+        DataError: if a feature is infinite or above 1e300, or a random attribute has no values.
     """
     plugins = sorted(name for name in bound.spec.functions if external_function(name))
     if plugins and cache is not None:
@@ -76,6 +77,7 @@ def ground(
         bound.notes.append(f"groundings are not cached: results of {listing(plugins)} may change with the plugins")
     if lowered_model is None:
         create_relation_tables(bound, budget, progress)
+        note_extreme_values(bound)
     else:
         lowered_model.create_relation_tables(bound)
     _note_exclusions(bound)

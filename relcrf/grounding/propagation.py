@@ -19,6 +19,9 @@ MIN_DENSITY = 0.1
 MAX_DENSE_CELLS = 1 << 26
 """Maximum number of cells of a dense matrix: 512 MB."""
 
+MAX_SQUARED_EXPONENT = 400
+"""Maximum binary exponent of values whose squares are added; columns of larger values are divided by a power of 2."""
+
 
 def propagation_matrix(n: int, a: np.ndarray, b: np.ndarray, normalisation: str) -> csr_array:
     """Return the matrix S of one step of propagation along undirected links.
@@ -94,6 +97,10 @@ def mean_and_deviation(values: np.ndarray) -> np.ndarray:
     """
     known = ~np.isnan(values)
     count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, values, 0.0).sum(axis=0) / count
+    exponent = np.frexp(np.abs(np.where(known, values, 0.0)).max(axis=0, initial=0.0))[1]
+    unit = np.ldexp(1.0, np.where(exponent > MAX_SQUARED_EXPONENT, exponent, 0))
+    values = np.where(known, values / unit, 0.0)
+    mean = values.sum(axis=0) / count
     deviation = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
-    return np.stack((mean, np.where(deviation > count * np.finfo(np.float64).eps * abs(mean), deviation, 1.0)))
+    is_constant = deviation <= count * np.finfo(np.float64).eps * abs(mean)
+    return np.stack((mean * unit, np.where(is_constant, 1.0, deviation * unit)))

@@ -36,6 +36,10 @@ MAX_EVALUATIONS = 20
 """Maximum number of evaluations of one line search."""
 
 
+FAST_BACKTRACKING = 8
+"""Number of evaluations of a line search after which each one shortens the step by a factor of 10."""
+
+
 @dataclass(frozen=True, eq=False)
 class WeightGroups:
     """Contiguous groups of weights with the penalty `sum over groups of strength * |weights of the group|`.
@@ -188,7 +192,9 @@ class GroupLasso(AbstractQuasiNewton):
                 if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation
                 excess = value - state.value - length * predicted
-                length *= float(np.clip(-0.5 * length * predicted / excess, 0.1, 0.5)) if excess > 0.0 else 0.5
+                # An extreme feature causes a slope that no step of ordinary length can continue: shorten faster then.
+                longest = 0.5 if evaluation < FAST_BACKTRACKING else 0.1
+                length *= float(np.clip(-0.5 * length * predicted / excess, 0.1, longest)) if excess > 0.0 else longest
             else:
                 length *= 0.1
         return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
+
+from relcrf.graph.feature_scales import EXTREME_RATIO
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """A function that returns its value and its gradient at a point of shape (n,)."""
@@ -30,6 +32,9 @@ WOLFE_CURVATURE = 0.9
 
 MAX_EVALUATIONS = 30
 """Maximum number of evaluations of one line search."""
+
+NEGLIGIBLE_STEP = 0.01
+"""Maximum step, in units of a weight's feature scale, that a gradient may imply where a run ends by its values."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,9 @@ AnyObjective = TypeVar("AnyObjective")
 
 def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
-    for field in fields(value):
-        part = getattr(value, field.name)
-        name = prefix + field.name
+    for each in fields(value):
+        part = getattr(value, each.name)
+        name = prefix + each.name
         arrays |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
     return arrays
 
@@ -221,18 +226,44 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
         value_tolerance: The run converges when an iteration reduces the value by less than this fraction. 0 disables
             this rule: the run then continues to reduce the gradient while rounding hides the decrease of the value.
         memory: Maximum number of stored steps, each with its gradient change.
+        curvature: An upper estimate of the Hessian's diagonal, shape (n,), for features of scale 1; None if it is not
+            known. A run that ends because the value no longer decreases has converged only if the gradient is small
+            compared to it; otherwise its status is `stalled`. Also, the initial gradient norm then ignores weights whose
+            gradient is much larger, due to extreme features.
     """
 
     tolerance: float = 1e-5
     value_tolerance: float = 1e-8
     max_iterations: int = 200
     memory: int = 10
+    curvature: np.ndarray | None = field(default=None, kw_only=True)
     exhausted_status: ClassVar[str] = "converged"
     """Status if a search without memory finds no lower value; by default, the point is then taken as the minimum."""
+
+    def start(self, objective: Objective, point: np.ndarray) -> OptimiserState:
+        state = super().start(objective, point)
+        if self.curvature is None:
+            return state
+        gradient = np.abs(self.subgradient(state))
+        ordinary = gradient <= EXTREME_RATIO * self.curvature
+        if ordinary.all():
+            return state
+        largest = max(gradient[ordinary].max(initial=0.0), self.curvature.max())
+        return replace(state, initial_gradient_norm=float(largest))
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
         """Search for a point with a lower value, including the penalty; return None if none is found."""
+
+    def subgradient(self, state: OptimiserState) -> np.ndarray:
+        """Return the gradient, or the subgradient nearest to 0, of the value at the state's point, shape (n,)."""
+        return state.gradient
+
+    def _is_minimum(self, state: OptimiserState) -> bool:
+        """Return True if no weight has a gradient that implies more than a negligible step."""
+        if self.curvature is None:
+            return True
+        return bool((np.abs(self.subgradient(state)) <= NEGLIGIBLE_STEP * self.curvature).all())
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.update_status(state)
@@ -240,7 +271,9 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             return state
         result = self.search(self.penalised(objective), state)
         if result is None:
-            return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted_status)
+            if state.steps:
+                return replace(state, steps=(), changes=())
+            return replace(state, status=self.exhausted_status if self._is_minimum(state) else "stalled")
         point, value, gradient, evaluations = result
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
@@ -248,8 +281,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
         decrease = (state.value - value) / max(abs(state.value), abs(value), 1.0)
-        negligible = self.value_tolerance > 0.0 and decrease <= self.value_tolerance
-        return replace(
+        following = replace(
             state,
             point=point,
             value=value,
@@ -259,8 +291,13 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             changes=changes,
             iteration=state.iteration + 1,
             evaluations=state.evaluations + evaluations,
-            status="converged" if negligible else "running",
         )
+        if self.value_tolerance == 0.0 or decrease > self.value_tolerance:
+            return following
+        if self._is_minimum(following):
+            return replace(following, status="converged")
+        # The memory may represent the curvature at distant points: continue without it, once.
+        return replace(following, steps=(), changes=()) if state.steps else replace(following, status="stalled")
 
 
 @dataclass(frozen=True)
@@ -335,7 +372,8 @@ class AbstractWolfeSearch(AbstractLineSearch):
             value, gradient = objective(point)
             trial = Trial(length, value, float(gradient @ direction) if np.isfinite(value) else 0.0)
             decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * start.slope
-            if decreases and (best is None or value < best[1]):
+            # An extreme feature causes a slope at the start that no step can continue: any decrease is better than none.
+            if np.isfinite(value) and value < (state.value if best is None else best[1]):
                 best = (point, value, gradient)
             # Near the minimum, rounding hides the decrease of the value; test the slopes instead (approximate Wolfe
             # conditions, Hager & Zhang 2005, equation 23).

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.feature_scales import column_scales, ordinary_values
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import (
@@ -346,12 +347,21 @@ def square_features(graph: ReducedGraph) -> ReducedGraph:
     return replace(graph, graph=replace(graph.graph, groups=groups))
 
 
+def with_ordinary_values(graph: ReducedGraph) -> ReducedGraph:
+    """Return the graph with each extreme feature replaced by the scale of its column."""
+    scales = column_scales(graph.graph.groups)
+    groups = tuple(replace(g, features=ordinary_values(g.features, scales[g.block])) for g in graph.graph.groups)
+    return replace(graph, graph=replace(graph.graph, groups=groups))
+
+
 def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (n_weights,).
 
-    An entry is the variance of the product of a feature and a pattern, which is at most the product's mean square.
+    An entry is the variance of the product of a feature and a pattern, which is at most the product's mean square. Extreme
+    values (see `graph/feature_scales.py`) count as ordinary ones: their factors have almost no variance as soon as a weight
+    is large enough for the others.
     """
-    squares = square_features(graph)
+    squares = square_features(with_ordinary_values(graph))
     out = np.zeros(graph.graph.layout.size)
     squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)
     for start, stop in graph.edge_chunks():

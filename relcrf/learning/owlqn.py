@@ -45,6 +45,9 @@ class Owlqn(AbstractLineSearch):
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return pseudo_gradient(point, gradient, self.l1)
 
+    def subgradient(self, state: OptimiserState) -> np.ndarray:
+        return self.steepest(state.point, state.gradient)
+
     def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
         free = (state.point != 0.0) | (steepest != 0.0)
         pairs = [(step[free], change[free]) for step, change in zip(state.steps, state.changes, strict=True)]

@@ -16,12 +16,15 @@ from typing import Self
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.graph.weights import WeightLayout
 from relcrf.learning.candidate_objective import AbstractCandidateObjective
 from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stopping
+from relcrf.learning.feature_units import in_feature_units, unit_scales
 from relcrf.learning.group_lasso import GroupLasso, WeightGroups
 from relcrf.learning.lbfgs import AbstractGrowingMinimiser, Objective
 from relcrf.learning.likelihood import add_l2_penalty
@@ -210,6 +213,23 @@ class StructureSearch:
         """Return the numbering of all candidate pairs."""
         return PairIndex(tuple(s for s in self.model.spaces if isinstance(s, PairSpace)), self.seed)
 
+    @cached_property
+    def _group_scales(self) -> np.ndarray:
+        """Return the unit of the weights in each group of base weights, shape (n_groups,), see `unit_scales`."""
+        strengths, start = self.strengths, offsets(self._base_sizes)[:-1]
+        if not len(start):
+            return np.ones(0)
+        scales, l2 = (
+            np.maximum.reduceat(each, start) for each in (weight_scales(self.model.base.graph), strengths.base_l2)
+        )
+        return unit_scales(scales, l2, np.where(np.isfinite(strengths.base_l1), strengths.base_l1, 0.0))
+
+    @property
+    def _base_sizes(self) -> np.ndarray:
+        """Return the number of weights in each group of base weights, shape (n_groups,)."""
+        sizes = self.strengths.base_sizes
+        return np.ones(self.model.n_base, dtype=np.int64) if sizes is None else sizes
+
     def initial_state(self, point: np.ndarray, chosen: CandidateSet, seconds: float = 0.0) -> SearchState:
         """Return the state before the first round.
 
@@ -356,7 +376,9 @@ class StructureSearch:
         centre = np.concatenate((strengths.base_centre, np.zeros(sizes.sum())))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
         # As in `maximise_likelihood`, the square root of the curvature is a better scale than the curvature.
-        root = np.sqrt(diagonal + l2)
+        base_scales = np.repeat(self._group_scales, self._base_sizes)
+        scale = np.concatenate((base_scales, np.ones(len(l2) - self.model.n_base)))
+        root = np.sqrt(diagonal + l2) / scale
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:
             strength = l1 * np.sqrt(sizes)
@@ -365,13 +387,9 @@ class StructureSearch:
                 np.ones(len(active_weights), dtype=np.int64),
                 np.where(active_weights, np.repeat(l1, sizes), np.inf),
             )
-        base_sizes = (
-            np.ones(self.model.n_base, dtype=np.int64) if strengths.base_sizes is None else strengths.base_sizes
-        )
         groups = WeightGroups.from_sizes(
-            np.concatenate((base_sizes, sizes)),
-            np.concatenate((strengths.base_l1, strength)),
+            np.concatenate((self._base_sizes, sizes)),
+            np.concatenate((strengths.base_l1 / self._group_scales, strength)),
         )
-        return self.make_minimiser(groups, root), add_l2_penalty(
-            self.model.with_candidates(chosen), l2, learned, centre
-        )
+        objective = add_l2_penalty(self.model.with_candidates(chosen), l2, learned, centre)
+        return in_feature_units(self.make_minimiser(groups, root), scale), objective

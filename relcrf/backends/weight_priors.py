@@ -10,7 +10,7 @@ import numpy as np
 from relcrf.graph.adjacency import iter_expanded_scopes
 from relcrf.graph.agreement_prior import critical_agreement, estimate_agreement
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.feature_scales import column_scales, ordinary_values
+from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.features import Keyed, Ones
 from relcrf.graph.weights import WeightLayout
 from relcrf.kernels.distinct import distinct
@@ -111,7 +111,7 @@ def mean_squared_norm(groups: Sequence[FactorGroup]) -> float:
     for group in groups:
         squares = np.zeros((group.features.n_features, 1))
         n_rows = 1 if group.features.rows_are_equal else group.n_factors
-        ordinary = ordinary_values(group.features, scales[group.block])
+        ordinary = ordinary_values(group.features, scales[scale_key(group)])
         ordinary.squared().accumulate(np.ones((n_rows, 1)), slice(0, group.n_factors), squares)
         total += float(squares.sum()) * (group.n_factors if group.features.rows_are_equal else 1)
     n_variables = len(distinct(np.concatenate([group.scope[0] for group in groups])))

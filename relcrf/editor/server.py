@@ -17,6 +17,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from relcrf import __version__
+from relcrf.editor.bounded_input import BoundedInput
 from relcrf.editor.completion import TRIGGER_CHARACTERS, CompletionCandidate, complete
 from relcrf.editor.diagnostics import LocatedDiagnostic, RelatedNote, error_page_path, locate_diagnostics
 from relcrf.editor.document import Document
@@ -31,6 +32,9 @@ from relcrf.language.format import format_text
 
 CHECK_DELAY = 0.15
 """Delay in seconds between the last keystroke and the check of the text."""
+
+MAX_CHARACTERS = 100_000
+"""Maximum length of a text that is analysed; a longer one would block the editor for seconds at every change."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,11 +69,13 @@ class RcrfServer(LanguageServer):
     # Documents
 
     def update_document(self, uri: str) -> Document:
-        """Store the editor's current text of a document."""
+        """Store the editor's current text of a document, or an empty text if it is too long."""
         path = to_fs_path(uri)
-        return self.project.open_document(
-            uri, self.workspace.get_text_document(uri).source, Path(path) if path else None
-        )
+        text = "" if self._is_too_long(uri) else self.workspace.get_text_document(uri).source
+        return self.project.open_document(uri, text, Path(path) if path else None)
+
+    def _is_too_long(self, uri: str) -> bool:
+        return len(self.workspace.get_text_document(uri).source) > MAX_CHARACTERS
 
     def document(self, uri: str) -> Document:
         """Return an open document, or the file on disk if it is not open."""
@@ -90,6 +96,10 @@ class RcrfServer(LanguageServer):
             return
         version = self.workspace.get_text_document(uri).version
         diagnostics = [self._to_lsp_diagnostic(document, located) for located in locate_diagnostics(document)]
+        if self._is_too_long(uri):
+            message = f"models of more than {MAX_CHARACTERS:,} characters are not analysed here; run 'relcrf check'"
+            top = types.Range(types.Position(0, 0), types.Position(0, 0))
+            diagnostics = [types.Diagnostic(top, message, types.DiagnosticSeverity.Information, source="relcrf")]
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, diagnostics, version))
 
     def close_document(self, uri: str) -> None:
@@ -370,5 +380,5 @@ def main() -> None:
     """Serve one editor until it disconnects; exit with 0 after a shutdown request, otherwise with 1 (see the protocol)."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_not_request_failure)
-    server.start_io()
+    server.start_io(BoundedInput(sys.stdin.buffer))  # type: ignore[arg-type]
     raise SystemExit(0 if server.is_shut_down else 1)

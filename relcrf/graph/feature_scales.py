@@ -31,22 +31,28 @@ _MAX_SCALE_EXPONENT = 400
 
 def weight_scales(graph: FactorGraph) -> np.ndarray:
     """Return the scale of each weight's feature, shape (layout.size,); see `column_scales`."""
-    out = np.ones(graph.layout.size)
-    for number, scales in column_scales(graph.groups).items():
+    out = np.zeros(graph.layout.size)
+    for (number, _), scales in column_scales(graph.groups).items():
         out_block = graph.layout.matrix(out, number)
-        out_block[:] = np.resize(scales, len(out_block))[:, None]
-    return out
+        np.maximum(out_block, np.resize(scales, len(out_block))[:, None], out=out_block)
+    return np.where(out > 0.0, out, 1.0)
 
 
-def column_scales(groups: Iterable[FactorGroup]) -> dict[int, np.ndarray]:
-    """Return the scale of each feature column of the groups' weight blocks, shape (n_columns,), by index of the block.
+def column_scales(groups: Iterable[FactorGroup]) -> dict[tuple[int, int], np.ndarray]:
+    """Return the scale of each feature column, shape (n_columns,), by index of the weight block and number of columns.
 
-    For the columns of a feature matrix see `magnitude_counts`.
+    Groups with the same block and as many columns share the scales. For the columns see `magnitude_counts`.
     """
-    counts: dict[int, np.ndarray] = {}
+    counts: dict[tuple[int, int], np.ndarray] = {}
     for group in groups:
-        counts[group.block] = counts.get(group.block, 0) + group.magnitude_counts
-    return {block: _median_scales(each) for block, each in counts.items()}
+        key = scale_key(group)
+        counts[key] = counts.get(key, 0) + group.magnitude_counts
+    return {key: _median_scales(each) for key, each in counts.items()}
+
+
+def scale_key(group: FactorGroup) -> tuple[int, int]:
+    """Return the key of a group in the result of `column_scales`."""
+    return group.block, len(group.magnitude_counts)
 
 
 def limit_extremes(graph: FactorGraph) -> FactorGraph:
@@ -58,7 +64,7 @@ def limit_extremes(graph: FactorGraph) -> FactorGraph:
         return np.clip(values, -bound, bound) if exceed(values, bound) else values
 
     def limit_group(group: FactorGroup) -> FactorGroup:
-        features = _map_values(group.features, scales[group.block], limit)
+        features = _map_values(group.features, scales[scale_key(group)], limit)
         return group if features is group.features else replace(group, features=features)
 
     return replace(graph, groups=tuple(map(limit_group, graph.groups)))

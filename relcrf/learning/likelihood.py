@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.feature_scales import column_scales, ordinary_values
+from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import (
@@ -350,7 +350,7 @@ def square_features(graph: ReducedGraph) -> ReducedGraph:
 def with_ordinary_values(graph: ReducedGraph) -> ReducedGraph:
     """Return the graph with each extreme feature replaced by the scale of its column."""
     scales = column_scales(graph.graph.groups)
-    groups = tuple(replace(g, features=ordinary_values(g.features, scales[g.block])) for g in graph.graph.groups)
+    groups = tuple(replace(g, features=ordinary_values(g.features, scales[scale_key(g)])) for g in graph.graph.groups)
     return replace(graph, graph=replace(graph.graph, groups=groups))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from relcrf.data.frame import Frame
 from relcrf.data.names import NamedColumns, bag_table_names, bag_value_names, state_column_names, vector_column_pattern
+from relcrf.data.store import is_utf8
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec, fold_name
 from relcrf.model.types import Bag, Vector
@@ -99,6 +100,7 @@ class RequestSchema:
                 hint = suggestion(name, names) or f"the model reads the tables {listing(names)}"
                 raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
             table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
+            _require_unicode(table)
             if isinstance(value, Mapping | list | tuple):
                 _require_known_columns(table, expected)
             request[fold_name(name)] = table
@@ -141,6 +143,20 @@ def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None
             message = f"the model does not read a column '{column}' of '{table.name}'"
             hint = suggestion(column, columns) or f"the model reads the columns {listing(columns)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
+
+
+def _require_unicode(table: RequestTable) -> None:
+    """Raise an error for a text with a lone surrogate, such as `"\\ud800"` of JSON: no file or database can store it.
+
+    Raises:
+        DataError: The table contains such a text (E203).
+    """
+    for column, cells in table.columns.items():
+        for row, cell in enumerate(cells, 1):
+            if isinstance(cell, str) and not cell.isascii() and not is_utf8(cell):
+                message = f"column '{column}' of table '{table.name}' has the text {cell!a}, which is not Unicode, in row {row}"
+                hint = "remove the lone surrogate (a half of a character of UTF-16)"
+                raise DataError(Diagnostic("E203", message, DataLocation(f"table '{table.name}'"), hint))
 
 
 def _columns(name: str, value: Any) -> dict[str, list[Any]]:

@@ -1,5 +1,6 @@
 """Tests of the language server as a process, over standard input and output."""
 
+import io
 import itertools
 import json
 import queue
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from tables import small_web
+
+from relcrf.editor.bounded_input import MAX_MESSAGE_BYTES, BoundedInput
 
 pytest.importorskip("pygls")
 
@@ -645,6 +648,28 @@ def test_unsaved_document(editor):
     (found,) = editor.request("textDocument/definition", place)
     assert (found["uri"], found["range"]["start"]["line"]) == (uri, 0)
     editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+
+
+def test_long_model_is_not_analysed(editor, tmp_path):
+    path = tmp_path / "long.rcrf"
+    (found,) = editor.open(path, "domain D = {a}\n" * 10_000)
+    assert found["message"] == "models of more than 100,000 characters are not analysed here; run 'relcrf check'"
+    options = {"textDocument": {"uri": path.as_uri()}, "options": {"tabSize": 4, "insertSpaces": True}}
+    assert editor.request("textDocument/formatting", options) == []
+    editor.change(path, "domain D = {a")
+    assert editor.diagnostics(path)[0]["code"].startswith("E")
+
+
+def test_message_of_excessive_length_is_skipped():
+    long = b"Content-Length: %d\r\nX: y\r\n\r\n" % (MAX_MESSAGE_BYTES + 1) + bytes(MAX_MESSAGE_BYTES + 1)
+    stream = BoundedInput(io.BytesIO(2 * long + b"Content-Length: 2\r\n\r\n{}"))
+    assert [stream.readline(), stream.readline(), stream.read(2)] == [b"Content-Length: 2\r\n", b"\r\n", b"{}"]
+
+
+@pytest.mark.parametrize("length", [b"9" * 19, b"9" * 5000])
+def test_length_without_end_is_read_until_the_client_disconnects(length):
+    stream = BoundedInput(io.BytesIO(b"Content-Length: " + length + b"\r\n\r\n" + b"x" * 5000))
+    assert stream.readline() == b""
 
 
 def test_exit_without_shutdown_returns_1(tmp_path):

@@ -118,6 +118,8 @@ def test_texts_with_blanks_take_the_slow_path(run):
         ({"page": 5}, "E203", "has type int; expected a row, a list of rows or a data frame"),
         ([{"id": "new"}], "E203", "a request must be a mapping from table names to rows, but has type list"),
         ({5: {"id": "new"}}, "E248", "does not read a table '5'"),
+        ({"page": {"id": "\ud800"}}, "E203", "is not Unicode, in row 1"),
+        ({"page": {"id": 1, "words": "\udfff"}}, "E203", "is not Unicode"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
     ],
 )  # fmt: skip

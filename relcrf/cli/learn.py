@@ -116,7 +116,7 @@ class WorkerOptions:
             metavar="INT",
             rich_help_panel=RESOURCES,
             show_default=False,
-            help="Number of worker processes; 0 (default) to learn in this process.",
+            help="Worker processes. Default: none.",
         ),
     ] = 0
     spark_master: Annotated[

@@ -154,9 +154,7 @@ class GroundingOptions(TableOptions):
     cache: CacheOption = None
     no_sync: Annotated[
         bool,
-        typer.Option(
-            "--no-sync", rich_help_panel=RESOURCES, help="Do not flush run folders and cached ground blocks to disk."
-        ),
+        typer.Option("--no-sync", rich_help_panel=RESOURCES, help="Do not flush files to disk."),
     ] = False
 
     @cached_property

@@ -32,7 +32,9 @@ def nfs(monkeypatch):
 
 def test_commands_work_on_nfs(relcrf_, web, tmp_path, nfs):
     data = ("--data", web)
-    assert relcrf_("train", MODEL, *data, "--backend", "ess", "--out", tmp_path / "run", "--cache", tmp_path / "c")[0] == 0
+    assert (
+        relcrf_("train", MODEL, *data, "--backend", "ess", "--out", tmp_path / "run", "--cache", tmp_path / "c")[0] == 0
+    )
     assert nfs[fcntl.LOCK_EX] > 5
     assert relcrf_("ground", MODEL, *data, "--cache", tmp_path / "other")[0] == 0
     assert relcrf_("predict", tmp_path / "run", *data, "--cache", tmp_path / "c", "--out", tmp_path / "p.csv")[0] == 0

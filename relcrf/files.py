@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
+import platform
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
 import numpy as np
+import psutil
 from filelock import FileLock, Timeout
 
 from relcrf.errors import Diagnostic, UsageError
@@ -54,7 +58,7 @@ def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write, and rename it to `path` on success; delete it if writing fails.
 
     The temporary name is random: an attacker cannot place a link there, and several processes can write the same file.
-    A killed process leaves its hidden temporary file; see `remove_unfinished`.
+    A killed process leaves its hidden temporary file, which the next process that writes `path` removes.
 
     Args:
         sync: Flush the file to disk, so that a power cut cannot damage it.
@@ -77,10 +81,27 @@ def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
         raise
 
 
+@cache
+def _machine_id() -> str:
+    """Return a short hash that differs between machines and between containers, whose processes cannot see each other."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
+
+
 def _create_temporary(path: Path) -> Path:
-    """Create an empty file with a new random name in the folder of `path`."""
+    """Create an empty file with a new random name in the folder of `path`; remove those of dead processes."""
+    prefix = f".{path.name[:MAX_PREFIX_LENGTH]}.{_machine_id()}-"
+    with suppress(OSError):
+        for name in os.listdir(path.parent):
+            owner = re.fullmatch(rf"{re.escape(prefix)}(\d+)-[0-9a-f]{{8}}{UNFINISHED_SUFFIX}", name)
+            if owner and not psutil.pid_exists(int(owner[1])):
+                path.with_name(name).unlink(missing_ok=True)
     while True:
-        partial = path.with_name(f".{path.name[:MAX_PREFIX_LENGTH]}.{token_hex(4)}{UNFINISHED_SUFFIX}")
+        partial = path.with_name(f"{prefix}{os.getpid()}-{token_hex(4)}{UNFINISHED_SUFFIX}")
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             return partial

@@ -4,8 +4,8 @@
 
 Each command is killed by SIGKILL after a time that is uniform between 0 and its duration, in a process that is forked after the
 imports. After each kill, every file or folder that the command writes must be the old one or the new one, byte for byte. The
-same command then runs undisturbed: it must succeed and write the new bytes, and leave neither unfinished files nor temporary
-folders, including those of the killed process. In the last row, two processes ground into one cache, and one of them is killed.
+same command then runs undisturbed: it must succeed and write the new bytes, leave no unfinished files, and remove the temporary
+folders of the killed process. In the last row, two processes ground into one cache, and one of them is killed.
 """
 
 from __future__ import annotations
@@ -121,12 +121,13 @@ def kill_once(
     is_new = all(found.get(n) == new.get(n) for n in stable)
     counts["torn" if not whole else "new" if is_new else "old"] += 1
     counts["failed"] += any(codes[1:]) or codes[0] not in (0, -9)
+    stale = list(folder.iterdir())
     code, _ = processes[0].run(*case.arguments(), seconds=NO_KILL)
     found = read_parts(case.folder)
     counts["failed"] += code != 0
     counts["different"] += found.keys() != new.keys() or any(found[n] != new[n] for n in stable)
     counts["unfinished"] += bool(case.unfinished())
-    counts["temporary"] += any(folder.iterdir())
+    counts["temporary"] += any(path.exists() for path in stale)
     for path in folder.iterdir():
         shutil.rmtree(path, ignore_errors=True)
 
@@ -184,7 +185,8 @@ def main() -> None:
             stable = {part for part in new if new[part] == again[part]}
             for path in temporary.iterdir():
                 shutil.rmtree(path, ignore_errors=True)
-            for _ in range(kills * (number + 1) // len(cases) - kills * number // len(cases)):
+            share = kills * (number + 1) // len(cases) - kills * number // len(cases)
+            while case.counts["kills"] < share:  # a command can end before the time
                 kill_once(case, processes, generator.uniform(0, seconds), new, stable, temporary)
             print(
                 f"{case.name}: {seconds:.2f} s, {dict(case.counts)}; compared: {', '.join(sorted(stable))}", flush=True

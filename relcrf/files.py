@@ -1,22 +1,30 @@
-"""Atomic writes: a file or folder is complete or does not exist, even if the writing process is killed."""
+"""Atomic writes: a file or folder is complete or does not exist, even after a kill or, with `sync`, a power cut.
+
+A power cut can lose all changes that the system has not written to disk, in any order. A new file or folder is therefore
+flushed to disk before it is renamed, and the folder that contains its name is flushed afterwards.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
+import platform
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
 import numpy as np
-from filelock import FileLock
+import psutil
+from filelock import FileLock, Timeout
 
 from relcrf.errors import Diagnostic, UsageError
 
@@ -46,11 +54,14 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write, and rename it to `path` on success; delete it if writing fails.
 
     The temporary name is random: an attacker cannot place a link there, and several processes can write the same file.
-    A killed process leaves its hidden temporary file; see `remove_unfinished`.
+    A killed process leaves its hidden temporary file, which the next process that writes `path` removes.
+
+    Args:
+        sync: Flush the file to disk, so that a power cut cannot damage it.
 
     Raises:
         OSError: Writing failed; the error contains the name of the final file.
@@ -58,7 +69,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     partial = _create_temporary(path)
     try:
         yield partial
+        if sync:
+            _flush(partial)
         os.replace(partial, path)
+        if sync:
+            _flush(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
@@ -66,10 +81,27 @@ def atomic_path(path: Path) -> Iterator[Path]:
         raise
 
 
+@cache
+def _machine_id() -> str:
+    """Return a short hash that differs between machines and between containers, whose processes cannot see each other."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/etc/machine-id").read_text(encoding="utf-8"))
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
+
+
 def _create_temporary(path: Path) -> Path:
-    """Create an empty file with a new random name in the folder of `path`."""
+    """Create an empty file with a new random name in the folder of `path`; remove those of dead processes."""
+    prefix = f".{path.name[:MAX_PREFIX_LENGTH]}.{_machine_id()}-"
+    with suppress(OSError):
+        for name in os.listdir(path.parent):
+            owner = re.fullmatch(rf"{re.escape(prefix)}(\d+)-[0-9a-f]{{8}}{UNFINISHED_SUFFIX}", name)
+            if owner and not psutil.pid_exists(int(owner[1])):
+                path.with_name(name).unlink(missing_ok=True)
     while True:
-        partial = path.with_name(f".{path.name[:MAX_PREFIX_LENGTH]}.{token_hex(4)}{UNFINISHED_SUFFIX}")
+        partial = path.with_name(f"{prefix}{os.getpid()}-{token_hex(4)}{UNFINISHED_SUFFIX}")
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             return partial
@@ -86,9 +118,9 @@ def remove_unfinished(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     """Open a file for atomic writing; see `atomic_path`."""
-    with atomic_path(path) as partial, partial.open("wb") as file:
+    with atomic_path(path, sync=sync) as partial, partial.open("wb") as file:
         yield file
 
 
@@ -104,44 +136,100 @@ def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
 
     Raises:
         filelock.Timeout: Another process or thread held the lock for longer.
+        UsageError: The file system does not support locks.
     """
-    with FileLock(path, timeout=timeout, poll_interval=0.01):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # Windows cannot remove an open file; a remaining lock file is harmless
-                path.unlink()
+    lock = FileLock(path, timeout=timeout, poll_interval=0.01)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise
+    except OSError as error:
+        if error.filename is not None:  # the file cannot be opened
+            raise
+        reason = (error.strerror or str(error)).lower()
+        message = f"'{path}' cannot be locked: {reason}; the file system may not support file locks"
+        hint = "use a folder on a local disk, or mount the file system with support for locks (flock)"
+        raise UsageError(Diagnostic("E314", message, hint=hint)) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows cannot remove an open file; a remaining lock file is harmless
+            path.unlink()
+        lock.release()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    with atomic_file(path) as file:
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
+    """Write a text file atomically; see `atomic_path`."""
+    with atomic_file(path, sync=sync) as file:
         file.write(text.encode())
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
-    """Write a `.npy` file atomically."""
+def write_array(path: Path, array: np.ndarray, *, sync: bool = True) -> None:
+    """Write a `.npy` file atomically; see `atomic_path`."""
     array = np.asarray(array, order="C")
-    with atomic_file(path) as file:
+    with atomic_file(path, sync=sync) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         # `np.save` would hide the system error.
         file.write(array.reshape(-1).view(np.uint8).data)
 
 
-def replace_folder(folder: Path, target: Path) -> None:
+def make_folder(folder: Path, *, sync: bool = True) -> None:
+    """Create a folder and its missing parents; with `sync`, flush their names to disk."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    if sync:
+        for path in missing:
+            _flush(path.parent)
+
+
+def replace_folder(folder: Path, target: Path, *, sync: bool = True) -> None:
     """Rename a folder to `target` and remove the old folder of that name, atomically if the system supports it.
 
     Otherwise the old folder is renamed first. If the process is killed before the second rename, no `target` exists,
     and the old folder remains in the same parent folder as `.NAME.*.removed`.
+
+    Args:
+        sync: Flush the folder to disk before it is renamed, and the new name before the old folder is removed.
     """
-    if not target.exists():
+    if sync:
+        _flush_tree(folder)
+    is_exchanged = target.exists() and _exchange_paths(folder, target)
+    old = move_aside(target, target) if target.exists() and not is_exchanged else None
+    if not is_exchanged:
         os.replace(folder, target)
-    elif _exchange_paths(folder, target):
+    if sync:
+        _flush(target.parent)
+    if is_exchanged:
         remove_folder(folder)
-    else:
-        old = move_aside(target, target)
-        os.replace(folder, target)
+    elif old is not None:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush_tree(folder: Path) -> None:
+    """Flush the files of a folder and of its subfolders to disk, and then the folders."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for path in (Path(parent, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                _flush(path)
+        _flush(Path(parent))
+
+
+def _flush(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on disk, if the system supports this.
+
+    A folder without read permission cannot be flushed, and Windows cannot flush folders.
+    """
+    is_folder = path.is_dir()
+    if is_folder and (sys.platform == "win32" or not os.access(path, os.R_OK)):
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED_ERRNOS:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(descriptor)
 
 
 def remove_folder(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """Files that one process or thread writes at a time."""
 
+import os
 import threading
 
 import pytest
 from filelock import Timeout
 
-from relcrf.files import file_lock
+from relcrf.files import atomic_path, file_lock, write_text
 
 
 def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
@@ -35,3 +36,25 @@ def test_threads_that_wait_come_one_after_the_other(tmp_path):
     for thread in threads:
         thread.join()
     assert len(most) == 80 and max(most) == 1
+
+
+def test_unfinished_files_of_dead_processes_are_removed(tmp_path):
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    with atomic_path(tmp_path / "a.csv") as partial:
+        own = partial.name
+        dead = own.replace(f"-{os.getpid()}-", f"-{child}-")
+        kept = {
+            own,
+            own.replace(f"-{os.getpid()}-", f"-{os.getppid()}-"),
+            dead.replace(".a.csv.", ".b.csv."),
+            dead.replace("-", "0-", 1),  # of another machine
+            "." + dead,
+        }
+        for name in (*kept, dead):
+            (tmp_path / name).touch()
+        write_text(tmp_path / "a.csv", "first")
+        assert {path.name for path in tmp_path.iterdir()} == kept | {"a.csv"}
+    assert not (tmp_path / own).exists()

@@ -49,6 +49,7 @@ class CheckpointMonitor(Monitor):
         folder: The partial run folder.
         identity: The `fingerprint` of the training run.
         on_step, on_phase: The methods `step` and `start_phase` of another monitor, for progress reports.
+        sync: Flush the checkpoints to disk, so that training resumes after a power cut.
 
     Raises:
         UsageError: If the folder's checkpoint belongs to another training run.
@@ -60,10 +61,13 @@ class CheckpointMonitor(Monitor):
         identity: str,
         on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, max_iterations: None,
         on_phase: Callable[[str], None] = lambda name: None,
+        *,
+        sync: bool = True,
     ) -> None:
         self.folder = folder / "checkpoint"
         self.on_step = on_step
         self.on_phase = on_phase
+        self.sync = sync
         self.last_save_time = time.monotonic()
         self.stage_start = _current_seconds()
         self.progress = _Progress(None, [], [])
@@ -76,7 +80,7 @@ class CheckpointMonitor(Monitor):
             )
             message = f"the interrupted run '{folder}' belongs to {what}"
             raise UsageError(Diagnostic("E333", message, hint="start over with --force"))
-        write_text(identity_file, expected)
+        write_text(identity_file, expected, sync=sync)
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -128,7 +132,7 @@ class CheckpointMonitor(Monitor):
             return
         stage, state = progress.state
         log = np.frombuffer(json.dumps(progress.log).encode(), dtype=np.uint8)
-        with atomic_file(self.folder / f"{stage}.npz") as file:
+        with atomic_file(self.folder / f"{stage}.npz", sync=self.sync) as file:
             arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(progress.seconds), **state.to_arrays()}
             np.savez(file, **arrays)
         self.last_save_time = time.monotonic()

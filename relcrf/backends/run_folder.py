@@ -10,6 +10,7 @@ training, the folder is called `NAME.partial` and contains `checkpoint/`; a comp
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -32,6 +33,7 @@ from relcrf.data.manifest import is_applicable
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
 from relcrf.files import (
     file_lock,
+    make_folder,
     move_aside,
     remove_folder,
     remove_unfinished,
@@ -52,6 +54,10 @@ FORMAT_VERSION = 2
 """Version of the format of run folders; `load` rejects folders of other versions."""
 
 MANIFEST = "manifest.json"
+
+_write_text = functools.partial(write_text, sync=False)
+_write_array = functools.partial(write_array, sync=False)
+"""Functions that write files of the partial folder; `replace_folder` flushes these files to disk."""
 
 TABLES = "tables.toml"
 """The tables of the manifest of the training data, which are also applied to other folders."""
@@ -96,7 +102,7 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
     if foreign := _foreign_files(whole):
         message = f"'{folder}' contains files that training did not write: {listing(foreign)}"
         raise UsageError(Diagnostic("E331", message, hint="move these files, or choose another --out"))
-    if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
+    if partial.exists() and not _is_partial_run(partial):
         message = f"'{partial}' has the name of an unfinished run but does not contain one"
         raise UsageError(Diagnostic("E331", message, hint="rename this folder, or choose another --out"))
     if partial.is_dir():
@@ -112,6 +118,13 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
+def _is_partial_run(partial: Path) -> bool:
+    """Return True if training wrote this folder; a kill or a power cut after its creation leaves an empty folder."""
+    if (partial / "checkpoint").is_dir() or (partial / "run.json").is_file():
+        return True
+    return partial.is_dir() and not any(partial.iterdir())
+
+
 def _foreign_files(folder: Path) -> list[str]:
     """Return the names of files in a run folder that the manifest does not list; an empty list without a manifest."""
     if not folder.is_dir() or not (hashes := manifest_hashes(folder)):
@@ -121,17 +134,20 @@ def _foreign_files(folder: Path) -> list[str]:
 
 
 @contextmanager
-def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
+def claim_folder(folder: Path, *, resume: bool, force: bool, sync: bool = True) -> Iterator[Path]:
     """Yield the partial folder of a new or resumed run; the folder is locked against other processes.
+
+    Args:
+        sync: Flush the names of new folders to disk.
 
     Raises:
         UsageError: If `require_writable` rejects the folder, which may have changed since an earlier check.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
-    partial.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(partial.parent, sync=sync)
     with _lock_partial(partial):
-        yield prepare_partial_folder(folder, resume=resume)
+        yield prepare_partial_folder(folder, resume=resume, sync=sync)
 
 
 @contextmanager
@@ -150,12 +166,12 @@ def _lock_partial(partial: Path) -> Iterator[None]:
         raise UsageError(Diagnostic("E407", message, hint=hint)) from None
 
 
-def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
+def prepare_partial_folder(folder: Path, *, resume: bool, sync: bool = True) -> Path:
     """Create the partial folder of a run; an existing one is kept if the run resumes, and removed otherwise."""
     partial = partial_folder(folder)
     if not resume and partial.parent.is_dir():
         remove_folder(partial)
-    (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
+    make_folder(partial / "checkpoint", sync=sync)
     return partial
 
 
@@ -165,6 +181,8 @@ def save(
     timings: Mapping[str, float],
     step_seconds: Sequence[WallCpuSeconds] = (),
     provenance: Provenance | None = None,
+    *,
+    sync: bool = True,
 ) -> None:
     """Write a run to its partial folder; when all files are written, this folder replaces an existing run folder.
 
@@ -172,9 +190,10 @@ def save(
         timings, step_seconds: See `Timings`.
         provenance: Inputs of the run; None if the run cannot be reproduced because it was started from Python with
             arguments that the command line does not have.
+        sync: Flush the run to disk, so that after a power cut the folder contains the old run or the new one.
     """
     partial = partial_folder(folder)
-    (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
+    make_folder(partial / "checkpoint", sync=sync)
     remove_unfinished(partial)
     run = {
         "format": FORMAT_VERSION,
@@ -198,34 +217,34 @@ def save(
         dictionaries[f"{name}_keys"] = _keys_to_json(separate.templates)
     if learned.statistics:
         dictionaries["statistics"] = {name: values.tolist() for name, values in sorted(learned.statistics.items())}
-    write_text(partial / "model.rcrf", model_text(learned.spec))
-    write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
+    _write_text(partial / "model.rcrf", model_text(learned.spec))
+    _write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     if learned.mapping is not None:
-        write_text(partial / TABLES, learned.mapping)
+        _write_text(partial / TABLES, learned.mapping)
     for name, vector in learned.vectors.items():
-        write_array(partial / f"{name}.npy", vector)
-    write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
+        _write_array(partial / f"{name}.npy", vector)
+    _write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
     if learned.moments is not None:
         moments = learned.moments
-        write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
+        _write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
     if learned.histograms:
-        write_text(partial / "histograms.json", json.dumps(_histograms_to_json(learned.histograms)))
+        _write_text(partial / "histograms.json", json.dumps(_histograms_to_json(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
     rounded_steps = [[round(v, 4) for v in step] for step in step_seconds]
     trial_seconds = [round(float(row.get("seconds", 0.0)), 3) for row in learned.trials]
     all_timings = {**seconds, "steps": rounded_steps, **({"trials": trial_seconds} if trial_seconds else {})}
-    write_text(partial / "timings.json", json.dumps(all_timings))
-    write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
+    _write_text(partial / "timings.json", json.dumps(all_timings))
+    _write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {
         "format": FORMAT_VERSION,
         "files": file_hashes(partial, names),
         "provenance": provenance and provenance.as_dict(),
     }
-    write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+    _write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
     # The checkpoint is removed after all files are written, so that no earlier failure loses the checkpoint.
     move_aside(partial / "checkpoint", partial)
-    replace_folder(partial, _resolve(folder))
+    replace_folder(partial, _resolve(folder), sync=sync)
     remove_folder(partial)
 
 

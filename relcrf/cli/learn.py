@@ -116,7 +116,7 @@ class WorkerOptions:
             metavar="INT",
             rich_help_panel=RESOURCES,
             show_default=False,
-            help="Number of worker processes; 0 (default) to learn in this process.",
+            help="Worker processes. Default: none.",
         ),
     ] = 0
     spark_master: Annotated[
@@ -163,9 +163,10 @@ def train(
                 display.start_phase("selecting settings")
                 selected = training.select(grid, by=learning.select_by)
                 training = training.with_settings(selected.settings)
-            claim = run_folder.claim_folder(folder.out, resume=folder.resume, force=folder.force)
+            sync = not tables.no_sync
+            claim = run_folder.claim_folder(folder.out, resume=folder.resume, force=folder.force, sync=sync)
             monitor = CheckpointMonitor(
-                claims.enter_context(claim), training.identity, display.step, display.start_phase
+                claims.enter_context(claim), training.identity, display.step, display.start_phase, sync=sync
             )
             with _save_if_interrupted(monitor, resume=folder.resume), request.executor() as executor:
                 learned = training.run(monitor, executor)
@@ -174,7 +175,7 @@ def train(
             raise ConvergenceError(Diagnostic("E401", _convergence_message(learned), hint=_convergence_hint(learned)))
         timings["learn"] = learned.seconds
         provenance = Provenance.collect(training.identity, protocol, training.grounding.bound)
-        run_folder.save(learned, folder.out, timings, monitor.seconds, provenance)
+        run_folder.save(learned, folder.out, timings, monitor.seconds, provenance, sync=sync)
     if folder.export is not None:
         write_text(folder.export, render_learned_model(learned))
         if not backend_class(learned.backend).uses_candidates:

@@ -149,14 +149,18 @@ def run_manifest(run: Path, data: str, manifest: Path | None) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True)
 class GroundingOptions(TableOptions):
-    """The tables of a command that grounds a model, and the cache of ground blocks."""
+    """The tables of a command that grounds a model, the cache of ground blocks, and whether files are flushed to disk."""
 
     cache: CacheOption = None
+    no_sync: Annotated[
+        bool,
+        typer.Option("--no-sync", rich_help_panel=RESOURCES, help="Do not flush files to disk."),
+    ] = False
 
     @cached_property
     def block_cache(self) -> BlockCache | None:
         """The block cache in the folder of --cache; None without the option."""
-        return None if self.cache is None else BlockCache(self.cache)
+        return None if self.cache is None else BlockCache(self.cache, sync=not self.no_sync)
 
     def ground(self, source: api.Model | api.Fit, monitor: ProgressMonitor, **options: Any) -> Grounding:
         """Ground a model, or the model of a run, on the tables."""

@@ -154,11 +154,12 @@ def _rerun_training(
         raise DataError(Diagnostic("E431", message, hint="pass the training tables with --data; see manifest.json"))
     if changed and stored.versions.get("duckdb") == versions()["duckdb"]:
         print_note(f"{listing(changed)} changed, but not in the columns that the model reads")
-    monitor = CheckpointMonitor(run_folder.prepare_partial_folder(out, resume=False), training.identity, display.step)
+    partial = run_folder.prepare_partial_folder(out, resume=False, sync=False)
+    monitor = CheckpointMonitor(partial, training.identity, display.step, sync=False)
     with request.executor() as executor:
         learned = training.run(monitor, executor)
     # The tables are equal, even if another manifest than that of the run describes them.
-    run_folder.save(replace(learned, mapping=original.mapping), out, {}, provenance=provenance)
+    run_folder.save(replace(learned, mapping=original.mapping), out, {}, provenance=provenance, sync=False)
     return out
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
 from relcrf.evaluation.splits import Fold
-from relcrf.files import remove_folder
+from relcrf.files import make_folder, remove_folder, replace_folder
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import render
@@ -80,7 +79,7 @@ class PredictionFolder:
         path, tested = self._path(number), self._test_blocks(fold)
         partial = path.with_name(f".{path.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        make_folder(partial)
         for block, variables in tested:
             self._frame(block, variables, predicted).write(partial / f"{block.name}.csv")
         metadata = {
@@ -93,7 +92,7 @@ class PredictionFolder:
             "chosen": predicted.chosen,
         }
         (partial / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
-        os.replace(partial, path)
+        replace_folder(partial, path)
 
     def remove(self, number: int) -> None:
         """Remove the predictions of a fold, and the folders of the backend and of the evaluation if they are empty."""

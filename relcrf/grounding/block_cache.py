@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ from relcrf.columns.storage import READ_ERRORS, Storage
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.table_hash import table_content_hash
 from relcrf.errors import DataError, DataLocation, Diagnostic
-from relcrf.files import file_lock
+from relcrf.files import file_lock, make_folder, replace_folder
 from relcrf.graph.factor_files import ColumnWriter, read_group
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.weights import WeightBlock
@@ -86,16 +85,20 @@ def compute_cache_key(
 class BlockCache:
     """A cache of ground blocks in a folder.
 
+    Args:
+        sync: Flush new blocks to disk, so that a power cut cannot damage them.
+
     Attributes:
         misses: names of the blocks that were grounded.
         hits: names of the blocks that were read from the cache.
     """
 
     folder: Path
+    sync: bool = True
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder, sync=self.sync)
         self.misses: list[str] = []
         self.hits: list[str] = []
         self._remove_stale_folders()
@@ -131,7 +134,7 @@ class BlockCache:
             _write_block(block, partial)
             with file_lock(self.folder / LOCK_NAME):
                 if not (self.folder / name).is_dir():  # otherwise another process has added the block
-                    os.replace(partial, self.folder / name)
+                    replace_folder(partial, self.folder / name, sync=self.sync)
         self.misses.append(block.info.name)
         return _read_block(self.folder / name)
 

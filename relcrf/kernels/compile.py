@@ -1,50 +1,46 @@
 """Compilation of kernels, and the folder in which compiled kernels are cached between processes.
 
 The folder is `NUMBA_CACHE_DIR` if the user has set it, `__pycache__` of this package, or a private folder of the user.
-Numba pickles its cache, so loading a cache file can run code. A private folder is therefore used only if no other user
-can write to it.
+Numba pickles compiled kernels, so loading a cache file can run code. A private folder is therefore used only if no other
+user can write to it. Damaged machine code crashes the process, so each file starts with a checksum; a kernel whose file is
+damaged is compiled again.
 """
 
 from __future__ import annotations
 
+import errno
 import getpass
+import glob
 import hashlib
+import logging
 import os
 import pickle
+import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite
+import numba
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.serialize import dumps
 from numba.extending import register_jitable
 from platformdirs import user_cache_path
 
-from relcrf.files import file_lock
+from relcrf.files import atomic_file
 
 PACKAGE = Path(__file__).resolve().parent
 
-STALE_INDEX_ERRORS = (
-    EOFError,
-    pickle.UnpicklingError,
-    AttributeError,
-    ImportError,
-    IndexError,
-    KeyError,
-    TypeError,
-    ValueError,
-)
-"""Exceptions raised by unpickling a damaged or outdated index.
+_log = logging.getLogger(__name__)
 
-A power failure or a full disk may truncate an index; an outdated index may refer to classes that another version of Numba
-has moved.
-"""
+CHECKSUM_BYTES = 32
+"""Size of the BLAKE2b checksum at the start of each cache file."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +57,31 @@ class CacheFolder:
     private: bool = False
     note: str = ""
 
+    def prepare(self) -> None:
+        """Create the folder if it is missing.
+
+        Raises:
+            OSError: if the folder is not writable, or not private as required.
+        """
+        assert self.path is not None
+        for folder in (*reversed(self.path.parents), self.path):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+        if not self.is_trusted():
+            raise PermissionError(errno.EPERM, "other users can write to this folder", str(self.path))
+        tempfile.TemporaryFile(dir=self.path).close()
+
+    def is_trusted(self) -> bool:
+        """Return True if the folder exists and is private, or does not have to be private."""
+        return self.path is not None and self.path.is_dir() and (not self.private or _is_private(self.path))
+
     def is_usable(self) -> bool:
-        """Create the folder if it is missing; return True if it is writable, lockable and, if required, private."""
-        if self.path is None:
-            return False
+        """Create the folder if it is missing; return True if it is writable and, if required, private."""
         try:
-            for folder in (*reversed(self.path.parents), self.path):
-                if not folder.exists():
-                    folder.mkdir(mode=0o700, exist_ok=True)
-            if self.private and not _is_private(self.path):
-                return False
-            tempfile.TemporaryFile(dir=self.path).close()
-            with _lock_folder(self.path):
-                return True
+            self.prepare()
         except OSError:
             return False
+        return True
 
 
 def _is_private(folder: Path) -> bool:
@@ -93,11 +99,6 @@ def _is_private(folder: Path) -> bool:
         if others_write and (ancestor == real or not status.st_mode & stat.S_ISVTX):
             return False
     return real.stat().st_uid == os.getuid()
-
-
-def _lock_folder(folder: Path) -> AbstractContextManager[None]:
-    """Prevent other processes and threads from reading or adding compiled kernels during the context."""
-    return file_lock(folder / ".lock")
 
 
 @cache
@@ -138,11 +139,75 @@ def _source_stamp() -> str:
     return digest.hexdigest()
 
 
-class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one kernel, with locks for concurrent processes; only this class uses Numba's private cache API.
+@cache
+def _log_save_error(reason: str) -> None:
+    """Log once per process that compiled kernels are not cached."""
+    _log.warning("note: compiled kernels are not cached in %s: %s", cache_folder().path, reason)
 
-    Numba numbers the files of a kernel in an index file, which it reads and writes without a lock. Two processes that
-    compile the kernel for different types can therefore choose the same number. Code for the wrong type would then run.
+
+class _CodeFiles:
+    """The cache files of one kernel: a file for each signature, with a checksum, and the pickled key and code.
+
+    A file is replaced atomically, so several processes can read and write the same file without a lock.
+
+    Args:
+        name: start of the names of the files, unique for the kernel.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _path(self, key: Any) -> Path:
+        folder = cache_folder().path
+        assert folder is not None
+        return folder / f"{self._name}.{hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()}.nbc"
+
+    def _checksum(self, path: Path, content: bytes) -> bytes:
+        """Return the checksum of a file; code of another kernel, source or compiler has another checksum."""
+        origin = (path.name, _source_stamp(), numba.__version__, llvmlite.__version__)
+        return hashlib.blake2b(repr(origin).encode() + content, digest_size=CHECKSUM_BYTES).digest()
+
+    def read(self, key: Any) -> bytes | None:
+        """Return the content of the file for a key; None if it is missing, damaged or outdated."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        content = data[CHECKSUM_BYTES:]
+        return content if data[:CHECKSUM_BYTES] == self._checksum(path, content) else None
+
+    def load(self, key: Any) -> Any:
+        """Return the code for a key; None if it is not cached."""
+        content = self.read(key)
+        if content is None:
+            return None
+        stored_key, code = pickle.loads(content)
+        return code if stored_key == key else None
+
+    def save(self, key: Any, code: Any) -> None:
+        """Write the code for a key.
+
+        Raises:
+            OSError: if the file cannot be written, e.g. because the disk is full.
+        """
+        path, content = self._path(key), dumps((key, code))
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        with atomic_file(path, sync=False) as file:  # after a power cut, the checksum reveals incomplete files
+            file.write(self._checksum(path, content) + content)
+
+    def flush(self) -> None:
+        """Remove all files of the kernel."""
+        for path in Path(cache_folder().path or "").glob(f"{glob.escape(self._name)}.*.nbc"):
+            path.unlink(missing_ok=True)
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of one kernel, with other files; only this class uses Numba's private cache API.
+
+    Numba itself does not detect damaged code, and its index assigns the code of one signature to another one if two
+    processes compile a kernel at the same time.
     """
 
     class _KernelFiles(CompileResultCacheImpl):  # type: ignore[misc]
@@ -153,6 +218,9 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
             def __init__(self, function: Callable[..., Any]) -> None:
                 self._line = function.__code__.co_firstlineno
+
+            def ensure_cache_path(self) -> None:
+                cache_folder().prepare()
 
             def get_cache_path(self) -> str:
                 return str(cache_folder().path)
@@ -171,45 +239,28 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     _impl_class = _KernelFiles
 
-    @classmethod
-    def attach(cls, dispatcher: Any, function: Callable[..., Any]) -> None:
-        """Attach this cache to a dispatcher."""
-        dispatcher._cache = cls(function)
-
-    @classmethod
-    def has_all(cls, dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> bool:
-        """Return True if the code of a dispatcher is cached for all given signatures."""
-        cached = dispatcher._cache
-        return isinstance(cached, cls) and all(cached.contains(types_, dispatcher.targetctx) for types_ in signatures)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _CodeFiles(self._impl.filename_base)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        folder = cache_folder()
-        if folder.path is None or not folder.is_usable():  # a temporary folder may have been deleted since
+        if not cache_folder().is_trusted():  # the folder may have changed since the start
             return None
-        with _lock_folder(folder.path):
-            try:
-                return super().load_overload(sig, target_context)
-            except STALE_INDEX_ERRORS:
-                self.flush()
-                return None
-
-    def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
-        """Return True if the code for this signature is cached; the code is not loaded."""
-        folder = cache_folder()
-        if folder.path is None or not folder.is_usable():
-            return False
-        with _lock_folder(folder.path):
-            try:
-                name = self._cache_file._load_index().get(self._index_key(signature, target_context.codegen()))
-            except STALE_INDEX_ERRORS:
-                return False
-        return name is not None and (folder.path / name).exists()
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # whatever the reason, the kernel can be compiled again
+            return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        folder = cache_folder()
-        if folder.path is not None and folder.is_usable():
-            with _lock_folder(folder.path):
-                super().save_overload(sig, data)
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _log_save_error((error.strerror or str(error)).lower())
+
+    def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
+        """Return True if undamaged code for this signature is cached; the code is not loaded."""
+        key = self._index_key(signature, target_context.codegen())
+        return cache_folder().is_trusted() and self._cache_file.read(key) is not None
 
 
 @dataclass(frozen=True)
@@ -221,7 +272,8 @@ class Kernel:
 
     def is_cached(self) -> bool:
         """Return True if the cache contains the code for all signatures."""
-        return _KernelCache.has_all(self.dispatcher, self.signatures)
+        cached, context = self.dispatcher._cache, self.dispatcher.targetctx
+        return isinstance(cached, _KernelCache) and all(cached.contains(each, context) for each in self.signatures)
 
     def compile(self) -> None:
         """Compile the function for all signatures, or load the code from the cache."""
@@ -254,7 +306,7 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:
-            _KernelCache.attach(dispatcher, function)
+            dispatcher._cache = _KernelCache(function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}{label}"
         KERNELS[name] = Kernel(dispatcher, signatures)
         return dispatcher

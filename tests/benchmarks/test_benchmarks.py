@@ -41,6 +41,7 @@ KEYS = {
     "grounding": "cpu_over_sql peak_over_arrays out_of_core_peak_over_written bytes_per_pair_factor bytes_per_unary "
     "guard_share",
     "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states",
+    "kills": "seed commands total",
     "knowledge": "hierarchy kinship",
     "language": "lines_per_second import_ratio",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",

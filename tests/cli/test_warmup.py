@@ -12,7 +12,6 @@ from command import relcrf_command
 from tables import small_web, write_tables
 
 from relcrf.cli import main, warmup
-from relcrf.files import file_lock
 from relcrf.kernels.compile import CacheFolder
 from relcrf.resources import resource_path
 
@@ -87,9 +86,8 @@ def python(*arguments, cache=None):
 def copy_of_cache(folder, cache):
     """Copy the compiled kernels, so that concurrent tests cannot add to them; return the folder of the copy."""
     copy = Path(python("-c", FOLDER, cache=cache).strip())
-    with file_lock(folder / ".lock"):
-        for file in (*folder.glob("*.nbi"), *folder.glob("*.nbc")):
-            shutil.copy(file, copy)
+    for file in folder.glob("*.nbc"):
+        shutil.copy(file, copy)
     return copy
 
 

@@ -1,8 +1,9 @@
 """A process that forks one child per command, so that a hundred commands can be killed without a hundred imports.
 
-It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "file_bytes": limit or null, "warm": ...}`, and
-answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls. It runs on one core,
-because a fork does not copy other threads. A child is killed at a counted call and not after a time, independent of the load.
+It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "seconds": limit or null, "file_bytes": limit or
+null, "warm": ...}`, and answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls.
+It runs on one core, because a fork does not copy other threads. Tests kill a child at a counted call and not after a time,
+independent of the load.
 """
 
 import gc
@@ -12,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -23,18 +25,20 @@ class Mortals:
             [sys.executable, Path(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, *argv, calls=None, file_bytes=None, warm=False):
+    def run(self, *argv, calls=None, seconds=None, file_bytes=None, warm=False):
         """Run a command, which is killed at a counted event.
 
         Args:
             calls: Number of calls of functions, of Python and of C, after which SIGKILL ends it.
+            seconds: Time after which SIGKILL ends it. Calls are not counted then.
             file_bytes: Size beyond which no file can grow; the write that exceeds it kills the command.
             warm: Run it in the process itself, so that its imports and kernels are loaded for all that follow.
 
         Returns:
             Return code, negative for a killed command; and the number of calls, 0 for a killed or warm one.
         """
-        request = {"argv": [str(one) for one in argv], "calls": calls, "file_bytes": file_bytes, "warm": warm}
+        request = {"argv": [str(one) for one in argv], "calls": calls, "seconds": seconds}
+        request |= {"file_bytes": file_bytes, "warm": warm}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return tuple(json.loads(self.process.stdout.readline()))
@@ -67,10 +71,21 @@ def _child(run, request):
         if n_calls == limit:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.setprofile(count)
+    if request["seconds"] is None:
+        sys.setprofile(count)
     code = _command(run, request["argv"])
     sys.setprofile(None)
     return code, n_calls
+
+
+def _kill_late(child, seconds):
+    """Wait for the end of a child, and kill it after a time."""
+    deadline = time.monotonic() + seconds
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() >= deadline:
+            os.kill(child, signal.SIGKILL)
+            return
+        time.sleep(0.0005)
 
 
 def _answer(run, request):
@@ -86,6 +101,8 @@ def _answer(run, request):
         os.write(write, json.dumps(n_calls).encode())
         os._exit(code)
     os.close(write)
+    if request["seconds"] is not None:
+        _kill_late(child, request["seconds"])
     with os.fdopen(read) as report:
         n_calls = json.loads(report.read() or "0")
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), n_calls]

@@ -62,6 +62,7 @@ def test_neighbouring_folders_are_not_changed(train, tmp_path):
         assert (tmp_path / name / "file").read_text() == "precious"
     assert {path.name for path in tmp_path.iterdir()} == {"run", "run.replaced", "run.partial.removed", "run.removed"}
     (tmp_path / "other.partial").mkdir()
+    (tmp_path / "other.partial" / "file").touch()
     code, err = train("other", "--force")
     assert (code, "E331" in err, "name of an unfinished run" in err) == (2, True, True)
 

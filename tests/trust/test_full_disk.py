@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import int64
 from tables import small_web
 
 from relcrf.columns.storage import Storage
+from relcrf.kernels import compile
 from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
@@ -79,6 +81,14 @@ def test_full_temporary_folder_raises_one_error(tmp_path, small_disk, memory):
     err = done.stderr
     assert (done.returncode, err.count("error["), "space" in err, "Traceback" in err) == (2, 1, True, False), err
     assert list(small_disk.iterdir()) == []
+
+
+def test_full_cache_disk_causes_a_note(small_disk, monkeypatch, caplog):
+    monkeypatch.setattr(compile, "cache_folder", lambda: compile.CacheFolder(small_disk / "kernels"))
+    compile._log_save_error.cache_clear()
+    fill(small_disk, 0)
+    assert compile.kernel((int64,))(lambda x: 2 * x)(4) == 8
+    assert caplog.text.count("compiled kernels are not cached") == 1 and "no space left on device" in caplog.text
 
 
 def test_full_disk_raises_enospc_for_columns(small_disk):

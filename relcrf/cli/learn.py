@@ -315,6 +315,9 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Attribute or relation to predict, if there are several.")
     ] = None,
     setting: OverrideSetOption = None,
+    safe_csv: Annotated[
+        bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 4 if inference fails to converge.")] = False,
 ) -> None:
     """Predict the missing values in tables; observed values are evidence.
@@ -347,7 +350,11 @@ def predict(
             hint = f"select one with --attribute: {', '.join(frames)}"
             message = "several attributes are predicted, but --out writes only one"
             raise UsageError(Diagnostic("E310", message, hint=hint))
-        next(iter(frames.values())).write(out)
+        (frame,) = frames.values()
+        (frame.without_formulas() if safe_csv else frame).write(out, sync=not tables.no_sync)
+        if out.suffix in (".csv", ".tsv") and not safe_csv and (cells := frame.formula_cells()):
+            texts = f"{len(cells):,} text{'s' * (len(cells) > 1)}, such as {cells[0][:40]!r}"
+            grounding.bound.notes.append(f"spreadsheets execute {texts}, in '{out}' as formulas; see --safe-csv")
     if session.as_json:
         print_json(
             {

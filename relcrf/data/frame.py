@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from relcrf.data.extras import import_extra
 from relcrf.data.store import io_error_reason, is_utf8, literal
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.files import atomic_path, require_suffix
+from relcrf.files import atomic_path, make_folder, require_suffix
 from relcrf.text.html_table import html_table
 
 _COPY_OPTIONS = {
@@ -27,6 +28,9 @@ _COPY_OPTIONS = {
 """DuckDB's COPY options, by suffix, for the formats that DuckDB writes."""
 
 _ARROW_SUFFIXES = (".arrow", ".feather")
+
+_FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]*$)")
+"""The start of a text that spreadsheets execute; a signed number is not executed."""
 
 
 def require_writable(path: Path) -> None:
@@ -40,7 +44,7 @@ def require_writable(path: Path) -> None:
     require_suffix(path, (*_COPY_OPTIONS, *_ARROW_SUFFIXES), "rows.csv")
     if path.suffix in _ARROW_SUFFIXES:
         import_extra("pyarrow", "frames", f"'{path.name}'")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
 
 
 NOTEBOOK_ROWS = 20
@@ -95,15 +99,36 @@ class Frame:
         pyarrow = import_extra("pyarrow", "frames", "a pyarrow.Table")
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
-    def write(self, path: str | os.PathLike[str]) -> None:
+    def formula_cells(self) -> list[str]:
+        """Return the texts, and the column names, that a spreadsheet would execute as a formula."""
+        texts = (text for column in self.columns.values() if column.dtype == object for text in column.tolist())
+        return [text for text in (*self.columns, *texts) if isinstance(text, str) and _FORMULA.match(text)]
+
+    def without_formulas(self) -> Frame:
+        """Return a frame in which an apostrophe precedes each of the `formula_cells`, so that spreadsheets show it as text."""
+
+        def escape(value: Any) -> Any:
+            return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+        def escape_all(column: np.ndarray) -> np.ndarray:
+            return (
+                np.fromiter(map(escape, column), dtype=object, count=len(column)) if column.dtype == object else column
+            )
+
+        return Frame({escape(name): escape_all(column) for name, column in self.columns.items()})
+
+    def write(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
         """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file atomically.
+
+        Args:
+            sync: Flush the file to disk, so that a power cut cannot damage it.
 
         Raises:
             UsageError: The suffix is unknown, or the file cannot be written.
         """
         path = Path(path)
         require_writable(path)
-        with atomic_path(path) as partial:
+        with atomic_path(path, sync=sync) as partial:
             if path.suffix in _ARROW_SUFFIXES:
                 import_extra("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
                 return

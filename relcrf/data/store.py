@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 from relcrf.data.names import plugin_function_name
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
+from relcrf.execution.interruption import register_connection
+from relcrf.execution.temporary import new_temporary_folder
 from relcrf.model.functions import ExternalFunction
 
 DEFAULT_MEMORY = "1GB"
@@ -166,8 +167,7 @@ class Store:
         """Limit of DuckDB's buffers, as a value of its setting `memory_limit`."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
-        self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
-        weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        self._root = new_temporary_folder(self)
         self._numbers = count(1)
         try:
             self.connection = self.new_database(self.new_folder() / "tables.duckdb")
@@ -208,7 +208,7 @@ class Store:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        connection = duckdb.connect(str(path), config=config)
+        connection = register_connection(duckdb.connect(str(path), config=config))
         connection.execute("SET GLOBAL TimeZone = 'UTC'")  # by default, texts of times depend on the variable TZ
         # The tables are read a few times only, and compressing texts takes twice the time of reading them from a CSV file.
         connection.execute("SET GLOBAL force_compression = 'uncompressed'")
@@ -250,7 +250,7 @@ class Store:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection to all tables and functions of the store."""
-        cursor = self.connection.cursor()
+        cursor = register_connection(self.connection.cursor())
         for view, frame in self._frames.items():
             cursor.register(view, frame)
         return cursor

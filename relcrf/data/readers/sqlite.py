@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import BATCH_ROWS, Store, first_line, quoted, unreadable_error
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.execution.interruption import interruptible
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -35,7 +36,10 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[So
         DataError: The file is damaged or not a SQLite database (E204), or has no such table (E235).
     """
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database,
+            interruptible(database),
+        ):
             # Views of an untrusted file may call only functions that SQLite marks as innocuous.
             database.execute("PRAGMA trusted_schema = OFF")
             rows = database.execute(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 
@@ -20,9 +19,6 @@ C = TypeVar("C", bound=Interruptible)
 _connections: dict[int, weakref.ref[Interruptible]] = {}
 """The living connections of all databases, by identity."""
 
-_blocks: list[Interruptible] = []
-"""The connections of the active `interruptible` blocks."""
-
 
 def register_connection(connection: C) -> C:
     """Let `interrupt_queries` interrupt the queries of a connection as long as it exists, and return the connection."""
@@ -31,19 +27,10 @@ def register_connection(connection: C) -> C:
     return connection
 
 
-@contextmanager
-def interruptible(connection: Interruptible) -> Iterator[None]:
-    """Let `interrupt_queries` interrupt a connection that has no weak references, such as one of SQLite."""
-    _blocks.append(connection)
-    try:
-        yield
-    finally:
-        _blocks.remove(connection)
-
-
 def interrupt_queries() -> None:
     """Interrupt the running queries of all connections; they raise the error of their database."""
-    for connection in [*_blocks, *(reference() for reference in tuple(_connections.values()))]:
+    for reference in tuple(_connections.values()):
+        connection = reference()
         if connection is not None:
             with suppress(Exception):  # the connection was closed by its thread
                 connection.interrupt()

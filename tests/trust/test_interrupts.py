@@ -17,7 +17,7 @@ from relcrf.cli.signal_watcher import watch_signals
 from relcrf.cli.stop_signals import TerminationSignal, stop_on_signals
 from relcrf.data.store import Store
 from relcrf.execution import temporary
-from relcrf.execution.interruption import interruptible, register_connection
+from relcrf.execution.interruption import register_connection
 from relcrf.resources import resource_path
 
 ENDLESS = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers) SELECT max(n) AS n FROM numbers"
@@ -48,14 +48,6 @@ def test_signals_stop_queries_of_duckdb(number, exception):
             signal_later(number)
             connection.execute(ENDLESS).fetchall()
         assert received and received.exit_code == 128 + number
-
-
-def test_signal_stops_query_of_sqlite():
-    with closing(sqlite3.connect(":memory:")) as database, interruptible(database):
-        with pytest.raises(KeyboardInterrupt), stop_on_signals():
-            signal_later(signal.SIGINT)
-            database.execute(ENDLESS).fetchall()
-        assert database.execute("SELECT 1").fetchall() == [(1,)]
 
 
 class Deaf:

@@ -20,6 +20,10 @@ MERGE_SECONDS = 1.0
 closed, and the second would interrupt the storage of the state."""
 
 
+INTERRUPT_MERGE_SECONDS = 0.3
+"""The same for SIGINT: `timeout` sends it to the process group and to the supervisor, which forwards it."""
+
+
 class TerminationSignal(KeyboardInterrupt):
     """An exception that interrupts a command as Ctrl-C does."""
 
@@ -53,7 +57,7 @@ def stop_on_signals() -> Iterator[ReceivedSignals]:
     try:
         with (
             watch_signals(),
-            resend_dropped_signals(signal.SIGINT, KeyboardInterrupt) as interrupts,
+            resend_dropped_signals(signal.SIGINT, KeyboardInterrupt, INTERRUPT_MERGE_SECONDS) as interrupts,
             resend_dropped_signals(numbers, TerminationSignal, MERGE_SECONDS) as terminations,
         ):
             yield ReceivedSignals(interrupts, terminations)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import platform
 import shutil
 import tempfile
 import weakref
@@ -57,7 +56,7 @@ def _remove(folder: Path, lock: int) -> None:
 def _machine() -> bytes:
     """Return two lines that identify the running kernel and the machine."""
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-    return f"{boot}\n{platform.node()}".encode()
+    return f"{boot}\n{os.uname().nodename}".encode()
 
 
 @cache

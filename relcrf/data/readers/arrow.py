@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from relcrf.data import isolation
-from relcrf.data.extras import import_extra
+from relcrf.data.extras import import_extra, require_extra
 from relcrf.data.python_tables import add_frame
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store, TableStore, first_line, unreadable_error
@@ -25,6 +25,7 @@ class ArrowReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        require_extra("pyarrow", "frames", f"'{path.name}'")
         yield from isolation.copy_tables("arrow", path, name, store)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from relcrf.data import isolation
-from relcrf.data.extras import import_extra
+from relcrf.data.extras import import_extra, require_extra
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import BATCH_ROWS, Store, TableStore, first_line, unreadable_error
 from relcrf.errors import listing
@@ -26,6 +26,7 @@ class ExcelReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".xlsx",)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        require_extra("python_calamine", "excel", f"'{path.name}'")
         yield from isolation.copy_tables("excel", path, name, store)
 
 

@@ -101,6 +101,12 @@ def test_memory_of_the_process_is_limited(tmp_path):
     assert problem.code in ("E204", "E315")
 
 
+def test_jsonl_list_larger_than_memory_is_not_damaged(tmp_path):
+    (tmp_path / "page.jsonl").write_text(f'{{"id": 1, "words": {[*range(400_000)]}}}\n')
+    assert [*relcrf.Dataset(tmp_path).tables] == ["page"]
+    assert only_problem(lambda: relcrf.Dataset(tmp_path, memory="20MB"), RelcrfError).code == "E315"
+
+
 LIMITS = """
 import resource, sys
 from relcrf.execution.guarded import serve_requests

@@ -173,8 +173,8 @@ def io_error_reason(error: duckdb.Error) -> str:
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
 
 
-class PluginFunction(Protocol):
-    """A function of a plugin, with the types of its arguments and of its result: keys of `_TYPES`."""
+class SqlFunction(Protocol):
+    """A function of a plugin that SQL calls, with the types of its arguments and of its result: keys of `_TYPES`."""
 
     @property
     def parameters(self) -> Sequence[str]:
@@ -375,7 +375,7 @@ class Store(TableStore):
             cursor.register(view, frame)
         return cursor
 
-    def add_function(self, name: str, function: PluginFunction) -> None:
+    def add_function(self, name: str, function: SqlFunction) -> None:
         """Register a plugin function in the database, under its name in SQL."""
         if name in self._functions:
             return

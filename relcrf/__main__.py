@@ -1,4 +1,7 @@
-"""The entry point of the command. It imports only the standard library, so that Ctrl-C is handled while the rest is imported."""
+"""The entry point of the command. It imports only the standard library, so that Ctrl-C is handled while the rest is imported.
+
+On Linux, the command runs in a child process, so that a crash of a native library ends in a message instead of silence.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,19 @@ import os
 import sys
 from importlib import import_module
 
+from relcrf.execution.supervisor import supervise
+
 INTERRUPTED = 130
 
 
 def main() -> None:
-    """Import the command-line interface and run it."""
+    """Run the command-line interface, in a supervised process where the system allows it."""
     _replace_closed_streams()
+    supervise(_run)
+
+
+def _run() -> None:
+    """Import the command-line interface and run it."""
     try:
         command = import_module("relcrf.cli.main")
     except KeyboardInterrupt:

@@ -6,12 +6,16 @@ such as NumPy when it looks up an attribute; `raise_dropped_signals` then raises
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+
+from relcrf.cli.signal_watcher import acknowledge_signals
 
 RESEND_DELAY = 0.1
 """Delay before resending, in seconds. After a shorter delay, Python may still be handling the lost exception."""
@@ -27,17 +31,22 @@ def raise_dropped_signals() -> None:
 
 
 @contextmanager
-def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
+def resend_dropped_signals(
+    numbers: int | Sequence[int], exception: type[BaseException], merge_seconds: float = 0.0
+) -> Iterator[list[int]]:
     """Resend a signal until the exception that its handler raises is not lost; yield the list of received signals.
 
     If another exception occurs, the list shows whether a signal may be the cause, e.g. one that interrupted a compiler.
 
     Args:
-        number: Number of the signal.
-        exception: Type of the exception that the handler of the signal raises; no other code may raise it.
+        numbers: Number of the signal, or of several signals.
+        exception: Type of the exception that the handlers of the signals raise; no other code may raise it.
+        merge_seconds: Seconds after a signal during which further ones are ignored, unless the exception is lost.
     """
     received: list[int] = []
-    previous_hook, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
+    numbers = (numbers,) if isinstance(numbers, int) else numbers
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    previous_hook, main, handled_at = sys.unraisablehook, threading.main_thread().ident, -math.inf
     lock, active, in_hook, missed, resending = threading.Lock(), True, False, False, False
 
     def raise_if_dropped() -> None:
@@ -47,16 +56,17 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
     def send() -> None:
         with lock:  # a signal sent after the context could reach the default handler, which terminates the process
             if main is not None and active:
-                signal.pthread_kill(main, number)
+                signal.pthread_kill(main, received[-1] if received else numbers[0])
 
     def handle(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal missed, resending
+        nonlocal missed, resending, handled_at
+        acknowledge_signals()
         if in_hook:  # an exception raised in the hook would also be lost
             missed = True
-        elif callable(handler):
+        elif resending or time.monotonic() - handled_at >= merge_seconds:
             received.append(signal_number)
-            resending = False
-            handler(signal_number, frame)
+            resending, handled_at = False, time.monotonic()
+            handlers[signal_number](signal_number, frame)
 
     def schedule_resend() -> None:
         nonlocal resending
@@ -77,8 +87,9 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
         if missed:
             schedule_resend()
 
-    is_handled = threading.current_thread() is threading.main_thread() and callable(handler)
-    if is_handled:
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    for number in handlers:
         signal.signal(number, handle)
     sys.unraisablehook = hook
     _raise_if_dropped.append(raise_if_dropped)
@@ -89,5 +100,5 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
             active = False
         _raise_if_dropped.remove(raise_if_dropped)
         sys.unraisablehook = previous_hook
-        if is_handled:
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -32,10 +31,10 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.dropped_signals import resend_dropped_signals
 from relcrf.cli.help_panels import PlainCommand, PlainGroup
 from relcrf.cli.options import flatten_options
 from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
+from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_on_signals
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
 from relcrf.data.store import DISK_FULL, io_error_reason, out_of_memory_error
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
@@ -105,6 +104,8 @@ INTERNAL_ERROR = 70
 BROKEN_PIPE = 141
 """Exit code when the reader of the output has closed the pipe: 128 + SIGPIPE."""
 
+_INTERRUPTED_CODES = (INTERRUPTED, *(128 + number for number in TERMINATION_SIGNALS))
+
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """Exception type for an invalid command line: the UsageError of click or of the copy of click in Typer."""
 
@@ -144,7 +145,7 @@ def _system_error(error: OSError) -> UsageError:
     return UsageError(Diagnostic("E314", message, hint=hint))
 
 
-def _handle_interrupt(text: str = "") -> int:
+def _handle_interrupt(received: ReceivedSignals, text: str = "") -> int:
     """Print a message and return the exit code of an interrupted command.
 
     Raises:
@@ -154,7 +155,7 @@ def _handle_interrupt(text: str = "") -> int:
         raise error
     if text:
         print_error_line(text)
-    return INTERRUPTED
+    return received.exit_code
 
 
 def _report_internal_error(error: Exception) -> int:
@@ -183,7 +184,7 @@ def run() -> None:
     except SystemExit as end:
         # Rich and Typer exit with 1 on a closed pipe (`| head`); relcrf never exits with 1.
         sys.exit(BROKEN_PIPE if end.code == 1 else end.code)
-    if code == INTERRUPTED:
+    if code in _INTERRUPTED_CODES:
         _silence_unraisable()
     if code:
         sys.exit(code)
@@ -195,24 +196,24 @@ def _run_command(arguments: Sequence[str]) -> int:
     Raises:
         RelcrfError: A user error, or a limit of the machine.
     """
-    received: list[int] = []
+    received = ReceivedSignals()
     try:
-        with resend_dropped_signals(signal.SIGINT, KeyboardInterrupt) as received:
+        with stop_on_signals() as received:
             code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
-            return _handle_interrupt()
+            return _handle_interrupt(received)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (RelcrfError, BrokenPipeError) as error:
         if isinstance(error, DataError) and (received or is_time_over()):
-            return _handle_interrupt("interrupted")  # DuckDB can report an interrupt as a damaged file
+            return _handle_interrupt(received, "interrupted")  # DuckDB can report an interrupt as a damaged file
         raise
     except _USAGE_ERROR as error:
         raise _usage_error(error) from None
     except typer.Abort:
-        return _handle_interrupt()
+        return _handle_interrupt(received)
     except (KeyboardInterrupt, duckdb.InterruptException):
-        return _handle_interrupt("interrupted")
+        return _handle_interrupt(received, "interrupted")
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory_error(error) from None
     except duckdb.IOException as error:
@@ -222,7 +223,7 @@ def _run_command(arguments: Sequence[str]) -> int:
     except Exception as error:
         # an interrupt by Ctrl-C or the time limit can cause other exceptions in DuckDB or in the compiler of kernels
         if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
-            return _handle_interrupt("interrupted")
+            return _handle_interrupt(received, "interrupted")
         if isinstance(error, duckdb.Error) and DISK_FULL in str(error):
             raise _file_error(error) from None
         return _report_internal_error(error)

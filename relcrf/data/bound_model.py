@@ -18,10 +18,11 @@ import numpy as np
 
 from relcrf.data.coding import text_sql
 from relcrf.data.dataset import Dataset, RawTable, quoted
-from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.names import attribute_column, entity_table, plugin_function_name
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.execution.interruption import register_connection
 from relcrf.model.functions import external_function
 from relcrf.model.spec import ModelSpec, fold_name
 
@@ -76,7 +77,7 @@ class BoundModel:
         self.repairs += self.dataset.repairs
         for name in sorted(self.spec.functions):
             if (function := external_function(name)) is not None:
-                self.dataset.store.add_function(function)
+                self.dataset.store.add_function(plugin_function_name(name), function)
         self.connection, self.schema = self.dataset.new_schema()
         weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
 
@@ -92,7 +93,7 @@ class BoundModel:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms."""
-        cursor = self.dataset.connection.cursor()
+        cursor = register_connection(self.dataset.connection.cursor())
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():
             cursor.register(table, columns)

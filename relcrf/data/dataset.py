@@ -18,6 +18,7 @@ import duckdb
 from relcrf import plugins
 from relcrf.columns.storage import Storage
 from relcrf.data.file_union import union_files
+from relcrf.data.isolation import copy_tables
 from relcrf.data.manifest import (
     FILE_NAME,
     DatabaseEntry,
@@ -38,9 +39,8 @@ from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
-from relcrf.data.readers.sqlite import read_database
 from relcrf.data.row_repairs import RowRepair, row_location
-from relcrf.data.sandbox import referenced_tables, run_queries
+from relcrf.data.sandbox import run_queries
 from relcrf.data.source_repairs import repair_duplicates
 from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
@@ -49,6 +49,7 @@ from relcrf.data.store import (
     first_line,
     is_utf8,
     out_of_memory_error,
+    report_file_errors,
     report_read_errors,
     same_name_error,
     unreadable_error,
@@ -169,6 +170,7 @@ class Dataset:
             self._open(source)
         else:
             self._apply_manifest(Path(manifest), source)
+        self.store.end_guarded_process()
         self.store.restrict_access()
 
     @classmethod
@@ -235,7 +237,7 @@ class Dataset:
             return None
         if not is_utf8(str(path.absolute())):
             raise unreadable_error(str(path), "its name is not UTF-8 text; rename it")
-        try:
+        with report_file_errors(path):
             self._file_stamps[path.absolute()] = _file_stamp(path)
             for reader, suffix in readers:
                 if reader.accepts(path):
@@ -243,10 +245,6 @@ class Dataset:
                         reader = replace(reader, format=csv)
                     tables = list(reader.tables(path, path.name[: -len(suffix)], self.store))
                     return [replace(table, format=table.format or suffix[1:]) for table in tables]
-        except duckdb.Error as error:
-            raise unreadable_error(str(path), notes=(first_line(error),)) from None
-        except OSError as error:
-            raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
         raise unreadable_error(str(path), "the content does not match the suffix of the file name")
 
     def _open(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
@@ -382,8 +380,7 @@ class Dataset:
         self.notes += map(str, self.repairs)
         queries = [entry.source for entry in content.tables if isinstance(entry.source, QueryEntry)]
         if queries:
-            self.queried_tables = frozenset(name for query in queries for name in referenced_tables(query))
-            results = run_queries(queries, list(source_tables.values()), self.store)
+            results, self.queried_tables = run_queries(queries, list(source_tables.values()), self.store)
             source_tables |= {result.name: result for result in results}
         for entry in content.tables:
             table = source_tables[entry.name]
@@ -415,7 +412,7 @@ class Dataset:
                 texts = found.missing_texts
                 matches = [replace(given, files=found.files, is_ordered=found.is_ordered, missing_texts=texts)]
             case DatabaseEntry("sqlite", path, database_table):
-                matches = read_database(path, self.store, database_table)
+                matches = copy_tables("sqlite", path, path.stem, self.store, table=database_table)
             case DatabaseEntry(_, path, database_table, schema):
                 matches = [read_table(path, self.store, database_table, schema)]
             case FileEntry(paths, pattern=pattern):

@@ -16,6 +16,7 @@ import numpy as np
 from relcrf.data.extras import import_extra
 from relcrf.data.store import io_error_reason, is_utf8, literal
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.execution.interruption import register_connection
 from relcrf.files import atomic_path, make_folder, require_suffix
 from relcrf.text.html_table import html_table
 
@@ -133,7 +134,7 @@ class Frame:
                 import_extra("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
                 return
             copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPY_OPTIONS[path.suffix]}, USE_TMP_FILE false)"
-            with duckdb.connect() as connection:
+            with register_connection(duckdb.connect()) as connection:
                 connection.register("frame", dict(self.columns))
                 try:
                     connection.execute(copy)

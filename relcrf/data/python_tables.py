@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from relcrf.data.store import Store, first_line, out_of_memory_error, quoted
+from relcrf.data.store import TableStore, first_line, out_of_memory_error, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
@@ -22,7 +22,7 @@ class _ArrowStream:
         return self._frame.__arrow_c_stream__(requested_schema)
 
 
-def add_frame(name: str, frame: Any, store: Store) -> str:
+def add_frame(name: str, frame: Any, store: TableStore) -> str:
     """Return a DuckDB table expression for a pandas or Polars data frame, an Arrow table or a structured NumPy array.
 
     Raises:
@@ -62,7 +62,7 @@ def _single_columns(frame: Any) -> Iterator[tuple[str, Any, Any]]:
             yield column, kind, _ArrowStream(frame.select([column]))
 
 
-def _unreadable_frame(name: str, frame: Any, store: Store, reason: str) -> DataError:
+def _unreadable_frame(name: str, frame: Any, store: TableStore, reason: str) -> DataError:
     """Return the error for a value that DuckDB cannot read; for a data frame, it names the column."""
     for column, kind, single in _single_columns(frame):
         try:
@@ -76,7 +76,7 @@ def _unreadable_frame(name: str, frame: Any, store: Store, reason: str) -> DataE
     return DataError(Diagnostic("E203", message, hint=hint, notes=(reason,)))
 
 
-def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
+def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str:
     """Return a DuckDB table expression for columns of equal length: NumPy arrays (not copied) or other sequences.
 
     Raises:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import duckdb
 import sqlglot
 from sqlglot import errors, expressions
 
+from relcrf.data.isolation import death_notes
 from relcrf.data.manifest import QueryEntry
 from relcrf.data.readers.base import SourceTable
-from relcrf.data.store import Store, first_line, literal, quoted, unreadable_error
+from relcrf.data.store import Store, first_line, literal, out_of_memory_error, quoted, unreadable_error
 from relcrf.errors import DataError, Diagnostic, listing, suggestion
+from relcrf.execution.guarded import ProcessDied
 
 
-def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTable], store: Store) -> list[SourceTable]:
-    """Return the tables that queries compute from source tables.
+def run_queries(
+    queries: Sequence[QueryEntry], source_tables: Sequence[SourceTable], store: Store
+) -> tuple[list[SourceTable], frozenset[str]]:
+    """Return the tables that queries compute from source tables, and the lower-case names of the tables that they read.
 
-    The queries run in a separate database file with copies of the source tables that the queries refer to. Files,
-    extensions, other databases and Python variables are inaccessible, and the settings are locked.
+    The queries run in a guarded process, in a separate database file with copies of the source tables that the queries
+    refer to. Files, extensions, other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
-        DataError: The SQL of a query is not a single SELECT, fails, or depends on its own result (E234).
+        DataError: The SQL of a query is not a single SELECT, fails, ends its process, or depends on its own result (E234).
+        UsageError: The memory limit is too low (E315).
     """
     tables = {source.name.lower(): source for source in source_tables}
     queries_by_name = {query.name.lower(): query for query in queries}
-    references = {name: referenced_tables(query) for name, query in queries_by_name.items()}
+    known_names = tables.keys() | queries_by_name.keys()
+    references = {name: _referenced_tables(query, known_names, store) for name, query in queries_by_name.items()}
+    read_names = frozenset[str]().union(*references.values())
     try:
         order = list(
             TopologicalSorter(
@@ -41,7 +48,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     file, sandbox = store.new_folder() / "tables.duckdb", store.new_name("box")
     attach = f"ATTACH {literal(str(file))} AS {sandbox}"
     store.connection.execute(attach)
-    for name in sorted(set().union(*references.values()) & tables.keys()):
+    for name in sorted(read_names & tables.keys()):
         source = tables[name]
         try:
             store.connection.execute(
@@ -50,32 +57,52 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
         except duckdb.Error as error:
             raise unreadable_error(source.location, notes=(first_line(error),)) from None
     store.connection.execute(f"DETACH {sandbox}")
-    with store.new_database(file) as connection:
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        for name in order:
-            query = queries_by_name[name]
-            try:
-                connection.execute(f"CREATE TABLE {quoted(query.name)} AS\n{query.sql}")
-            except duckdb.Error as error:
-                raise _execution_error(query, error, [*tables, *queries_by_name]) from None
+    folder, ordered = str(store.new_folder()), [queries_by_name[name] for name in order]
+    try:
+        reply = store.guarded_process.call(
+            "run",
+            folder=folder,
+            file=str(file),
+            memory_limit=store.memory_limit,
+            queries=[(query.name, query.sql) for query in ordered],
+        )
+    except ProcessDied as death:
+        query = next((query for query in ordered if query.name == death.step), ordered[0])
+        raise _death_error(query, death) from None
+    if reply:
+        if reply["error"] in ("OutOfMemoryException", "MemoryError"):
+            raise out_of_memory_error(reply["note"])
+        query = queries_by_name[reply["query"].lower()]
+        raise _execution_error(query, reply, references[query.name.lower()], [*tables, *queries_by_name])
     store.connection.execute(f"{attach} (READ_ONLY)")
-    return [
+    results = [
         SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}", is_ordered=False)
         for q in queries
     ]
+    return results, read_names
 
 
-def referenced_tables(query: QueryEntry) -> set[str]:
-    """Return the names of the tables and common table expressions that a query refers to, in lower case."""
+def _referenced_tables(query: QueryEntry, known_names: Collection[str], store: Store) -> set[str]:
+    """Return the names of the tables and common table expressions that a query refers to, in lower case.
+
+    Args:
+        known_names: The names of the tables of the manifest.
+
+    Raises:
+        DataError: The SQL is not a single SELECT, or calls a forbidden function (E234).
+    """
     try:
-        statements = duckdb.extract_statements(query.sql)
-    except duckdb.Error as error:
-        raise _query_error(query, f"the SQL of table '{query.name}' cannot be read", first_line(error)) from None
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        reply = store.guarded_process.call("check", sql=query.sql)
+    except ProcessDied as death:
+        raise _death_error(query, death) from None
+    if "error" in reply:
+        raise _query_error(query, f"the SQL of table '{query.name}' cannot be read", reply["error"])
+    if not reply["is_select"]:
         raise _query_error(
             query, f"the SQL of table '{query.name}' is not a single SELECT", "write one SELECT statement"
         )
+    if forbidden := [f"{name}()" for name in reply["forbidden"]] + sorted(set(reply["views"]) - {*known_names}):
+        raise _outside_error(query, f"it uses {listing(forbidden)}")
     try:
         tree = sqlglot.parse_one(query.sql, read="duckdb")
     except (errors.SqlglotError, RecursionError) as error:
@@ -83,16 +110,26 @@ def referenced_tables(query: QueryEntry) -> set[str]:
     return {table.name.lower() for table in tree.find_all(expressions.Table)}
 
 
-def _execution_error(query: QueryEntry, error: duckdb.Error, known_tables: Sequence[str]) -> DataError:
+def _execution_error(
+    query: QueryEntry, reply: Mapping[str, str], references: Collection[str], known_tables: Sequence[str]
+) -> DataError:
     """Return the error for SQL that DuckDB rejects, located at the SQL in the manifest."""
-    if isinstance(error, duckdb.PermissionException):
-        hint = "SQL can read only the manifest's tables: add a table for the file"
-        return _query_error(query, f"the SQL of table '{query.name}' accesses data outside the manifest", hint)
-    unknown = [
-        name for name in referenced_tables(query) if f"table with name {name} does not exist" in str(error).lower()
-    ]
+    if reply["error"] == "PermissionException":
+        return _outside_error(query)
+    unknown = [name for name in references if f"table with name {name} does not exist" in reply["text"].lower()]
     guess = suggestion(unknown[0], known_tables) if unknown else None
-    return _query_error(query, f"the SQL of table '{query.name}' fails", guess or "fix the SQL", first_line(error))
+    return _query_error(query, f"the SQL of table '{query.name}' fails", guess or "fix the SQL", reply["note"])
+
+
+def _outside_error(query: QueryEntry, *notes: str) -> DataError:
+    hint = "SQL can read only the manifest's tables: add a table for the file"
+    return _query_error(query, f"the SQL of table '{query.name}' accesses data outside the manifest", hint, *notes)
+
+
+def _death_error(query: QueryEntry, death: ProcessDied) -> DataError:
+    """Return the error for SQL that ended its process."""
+    hint = "remove deep nesting from the SQL and its data, and raise --memory if the tables are large"
+    return _query_error(query, f"the SQL of table '{query.name}' crashes DuckDB", hint, *death_notes(death))
 
 
 def _query_error(query: QueryEntry, message: str, hint: str, *notes: str) -> DataError:

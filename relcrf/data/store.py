@@ -6,22 +6,22 @@ import math
 import os
 import re
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from inspect import Parameter, Signature
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
-from relcrf.data.names import plugin_function_name
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
-from relcrf.model.functions import ExternalFunction
+from relcrf.execution.guarded import GuardedProcess
+from relcrf.execution.interruption import register_connection
+from relcrf.execution.temporary import new_temporary_folder
 
 DEFAULT_MEMORY = "1GB"
 
@@ -29,6 +29,10 @@ DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
 """Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Data beyond these limits is
 moved to files; the rest of the memory is left for computations."""
+
+GUARDED_OVERHEAD = 512 * 1024**2
+GUARDED_THREAD_OVERHEAD = 16 * 1024**2
+"""Memory of a guarded process beyond the memory limit, and for each processor: code, libraries, and stacks of threads."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -75,11 +79,17 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def out_of_memory_error(error: duckdb.OutOfMemoryException) -> UsageError:
-    """Return the error for data that DuckDB could not move to files (E315)."""
+def out_of_memory_error(error: Exception | str) -> UsageError:
+    """Return the error for data that DuckDB could not move to files (E315).
+
+    Args:
+        error: The error, or the first line of its message.
+    """
     hint = "raise --memory, or add conditions to the 'where' of the template that was being grounded"
     message = "the memory limit is too low for these tables"
-    return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
+    return UsageError(
+        Diagnostic("E315", message, hint=hint, notes=(error if isinstance(error, str) else first_line(error),))
+    )
 
 
 def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
@@ -115,6 +125,24 @@ _NOT_FILE_ERRORS = (
 
 
 @contextmanager
+def report_file_errors(path: Path) -> Iterator[None]:
+    """Convert an error of DuckDB or of the operating system to an error with the file.
+
+    Raises:
+        DataError: The file cannot be read (E204).
+        UsageError: The memory limit is too low (E315).
+    """
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise out_of_memory_error(error) from None
+    except duckdb.Error as error:
+        raise unreadable_error(str(path), notes=(first_line(error),)) from None
+    except OSError as error:
+        raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
+
+
+@contextmanager
 def report_read_errors(location: str) -> Iterator[None]:
     """Convert a DuckDB error that a damaged file causes to an error with the location of the table.
 
@@ -145,47 +173,44 @@ def io_error_reason(error: duckdb.Error) -> str:
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
 
 
-class Store:
-    """An embedded DuckDB database, deleted together with the object.
+class SqlFunction(Protocol):
+    """A function of a plugin that SQL calls, with the types of its arguments and of its result: keys of `_TYPES`."""
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """The types of the arguments."""
+
+    @property
+    def result(self) -> str:
+        """The type of the result."""
+
+    def __call__(self, *values: Any) -> Any:
+        """Return the value of the function."""
+
+
+class TableStore:
+    """A DuckDB database in a file, in which readers store tables.
 
     Args:
-        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
+        folder: The folder of temporary files.
+        memory_limit: Limit of DuckDB's buffers, as a value of its setting `memory_limit`.
+        file: The file of the database.
+        schema: Name of the schema in table expressions: `main`, or with the database's name for use in another database.
 
     Raises:
-        UsageError: `memory` is not a size (E311).
+        duckdb.Error: DuckDB rejects the memory limit, or the file.
     """
 
-    def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
-        unit = 1024 if size is not None and size[3] else 1000
-        n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
-        if n_bytes > _MAX_BYTES:
-            hint = "write a size such as 500MB or 2GB"
-            raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
-        self.memory_limit = f"{int(n_bytes * DUCKDB_FRACTION)}B"
-        """Limit of DuckDB's buffers, as a value of its setting `memory_limit`."""
-        self.n_bytes = int(n_bytes)
-        self.column_bytes = int(n_bytes * COLUMN_FRACTION)
-        self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
-        weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+    def __init__(self, folder: Path, memory_limit: str, file: Path, schema: str) -> None:
+        self._root = folder
+        self.memory_limit = memory_limit
+        self._schema = schema
         self._numbers = count(1)
-        try:
-            self.connection = self.new_database(self.new_folder() / "tables.duckdb")
-        except duckdb.Error as error:
-            message = f"DuckDB rejects the memory limit '{memory}'"
-            raise UsageError(
-                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
-            ) from None
         self._frames: dict[str, Any] = {}
-        self._files: list[str] = []
-        self._functions: dict[str, Callable[..., Any]] = {}
-        self._plugin_errors: list[UsageError] = []
-        weakref.finalize(self, _remove_functions, self.connection, self._functions)
+        self.connection = self.new_database(file)
         # In a notebook without ipywidgets the progress bar is off, and DuckDB rejects any change of the setting.
         if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             self.connection.execute("SET enable_progress_bar = false")
-        # The file is deleted with the object, so skip the checkpoint, which takes two thirds of a small binding's time.
-        self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting
             self.connection.execute("SET GLOBAL fsync_mode = 'NONE'")
 
@@ -208,11 +233,92 @@ class Store:
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
-        connection = duckdb.connect(str(path), config=config)
+        connection = register_connection(duckdb.connect(str(path), config=config))
         connection.execute("SET GLOBAL TimeZone = 'UTC'")  # by default, texts of times depend on the variable TZ
         # The tables are read a few times only, and compressing texts takes twice the time of reading them from a CSV file.
         connection.execute("SET GLOBAL force_compression = 'uncompressed'")
         return connection
+
+    def add_frame(self, frame: Any) -> str:
+        """Return a table expression for a data frame, which DuckDB scans without a copy.
+
+        Raises:
+            duckdb.Error, TypeError: `frame` is not a data frame.
+        """
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        self._frames[view] = frame
+        return view
+
+    def copy_frame(self, frame: Any) -> str:
+        """Copy the rows of a frame that can be read only once, and return a table expression for them."""
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        try:
+            return self.add_query(f"SELECT * FROM {view}")
+        finally:
+            self.connection.unregister(view)
+
+    def add_query(self, query: str, values: Sequence[Any] = ()) -> str:
+        """Store the rows of a query, and return a table expression for them."""
+        table = f"{self._schema}.{self.new_name('rows')}"
+        self.connection.execute(f"CREATE TABLE {table} AS {query}", list(values))
+        return table
+
+    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[list[Any]]]) -> str:
+        """Store rows that arrive in batches, and return a table expression for them.
+
+        Args:
+            columns: DuckDB's type of each column, by column name.
+            batches: Batches of rows; each has a list of values for every column.
+        """
+        table = f"{self._schema}.{self.new_name('rows')}"
+        declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+        self.connection.execute(f"CREATE TABLE {table} ({declared})")
+        for batch in batches:
+            self.append(table, tuple(columns.values()), batch)
+        return table
+
+    def append(self, table: str, types: Sequence[str], columns: Sequence[list[Any]]) -> None:
+        """Append rows, given as a list of values for every column, to a table that `add_rows` created."""
+        values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
+        self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))
+
+
+class Store(TableStore):
+    """An embedded DuckDB database, deleted together with the object.
+
+    Args:
+        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
+
+    Raises:
+        UsageError: `memory` is not a size (E311).
+    """
+
+    def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
+        unit = 1024 if size is not None and size[3] else 1000
+        n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
+        if n_bytes > _MAX_BYTES:
+            hint = "write a size such as 500MB or 2GB"
+            raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
+        self.n_bytes = int(n_bytes)
+        self.column_bytes = int(n_bytes * COLUMN_FRACTION)
+        root = new_temporary_folder(self)
+        try:
+            super().__init__(root, f"{int(n_bytes * DUCKDB_FRACTION)}B", root / "tables.duckdb", "main")
+        except duckdb.Error as error:
+            message = f"DuckDB rejects the memory limit '{memory}'"
+            raise UsageError(
+                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
+            ) from None
+        self._guarded_process: GuardedProcess | None = None
+        self._files: list[str] = []
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._plugin_errors: list[UsageError] = []
+        weakref.finalize(self, _remove_functions, self.connection, self._functions)
+        # The file is deleted with the object, so skip the checkpoint, which takes two thirds of a small binding's time.
+        self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
 
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.
@@ -230,6 +336,20 @@ class Store:
             return literal(str(link))
         self._files += [name, os.path.realpath(path)]  # DuckDB also checks the target of a link
         return literal(name)
+
+    @property
+    def guarded_process(self) -> GuardedProcess:
+        """The process that reads untrusted data for this store; it starts when it is needed, or needed again."""
+        if self._guarded_process is None or not self._guarded_process.is_alive():
+            limit = self.n_bytes + GUARDED_OVERHEAD + (os.cpu_count() or 1) * GUARDED_THREAD_OVERHEAD
+            self._guarded_process = GuardedProcess("relcrf.data.reader_process", limit, self.new_folder())
+            weakref.finalize(self, self._guarded_process.kill)
+        return self._guarded_process
+
+    def end_guarded_process(self) -> None:
+        """End the guarded process if it was started."""
+        if self._guarded_process is not None:
+            self._guarded_process.kill()
 
     def restrict_access(self) -> None:
         """Irreversibly restrict the database to its own folders and the files passed to `file_literal`.
@@ -250,14 +370,13 @@ class Store:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection to all tables and functions of the store."""
-        cursor = self.connection.cursor()
+        cursor = register_connection(self.connection.cursor())
         for view, frame in self._frames.items():
             cursor.register(view, frame)
         return cursor
 
-    def add_function(self, function: ExternalFunction) -> None:
+    def add_function(self, name: str, function: SqlFunction) -> None:
         """Register a plugin function in the database, under its name in SQL."""
-        name = plugin_function_name(function.name)
         if name in self._functions:
             return
 
@@ -292,51 +411,6 @@ class Store:
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise out_of_memory_error(error) from None
             raise
-
-    def add_frame(self, frame: Any) -> str:
-        """Return a table expression for a data frame, which DuckDB scans without a copy.
-
-        Raises:
-            duckdb.Error, TypeError: `frame` is not a data frame.
-        """
-        view = self.new_name("frame")
-        self.connection.register(view, frame)
-        self._frames[view] = frame
-        return view
-
-    def copy_frame(self, frame: Any) -> str:
-        """Copy the rows of a frame that can be read only once, and return a table expression for them."""
-        view = self.new_name("frame")
-        self.connection.register(view, frame)
-        try:
-            return self.add_query(f"SELECT * FROM {view}")
-        finally:
-            self.connection.unregister(view)
-
-    def add_query(self, query: str, values: Sequence[Any] = ()) -> str:
-        """Store the rows of a query, and return a table expression for them."""
-        name = self.new_name("rows")
-        self.connection.execute(f"CREATE TABLE main.{name} AS {query}", list(values))
-        return f"main.{name}"
-
-    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[list[Any]]]) -> str:
-        """Store rows that arrive in batches, and return a table expression for them.
-
-        Args:
-            columns: DuckDB's type of each column, by column name.
-            batches: Batches of rows; each has a list of values for every column.
-        """
-        name = self.new_name("rows")
-        declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
-        self.connection.execute(f"CREATE TABLE main.{name} ({declared})")
-        for batch in batches:
-            self.append(f"main.{name}", tuple(columns.values()), batch)
-        return f"main.{name}"
-
-    def append(self, table: str, types: Sequence[str], columns: Sequence[list[Any]]) -> None:
-        """Append rows, given as a list of values for every column, to a table that `add_rows` created."""
-        values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
-        self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))
 
 
 def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:

@@ -18,7 +18,8 @@ from pyarrow import feather
 
 import relcrf
 from relcrf.data.frame import Frame
-from relcrf.data.store import Store
+from relcrf.data.readers.sqlite import copy_tables
+from relcrf.data.store import Store, TableStore
 from relcrf.errors import DataError, UsageError
 
 ROWS = [
@@ -356,10 +357,11 @@ def test_sqlite_rows_are_copied_in_batches(tmp_path, monkeypatch):
         )
     database.close()
     sizes = []
-    append = Store.append
+    append = TableStore.append
     monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH_ROWS", 5000)
-    monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
-    dataset = relcrf.Dataset(tmp_path)
+    monkeypatch.setattr(TableStore, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
+    copy_tables(tmp_path / "big.sqlite", "big", Store(), lambda step: None, None)
     assert sizes == [5000, 5000, 2000]
+    dataset = relcrf.Dataset(tmp_path)
     found = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {dataset.find_table('t').scan}"
     assert dataset.connection.execute(found).fetchall() == [(12_000, 12_000 * 12_001 // 2, 12_000)]

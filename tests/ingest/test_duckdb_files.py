@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import relcrf
-from relcrf.data.readers.duckdb import _copy_tables
+from relcrf.data.isolation import copy_tables
 from relcrf.data.store import Store
 from relcrf.errors import DataError, DataLocation
 
@@ -153,7 +153,8 @@ def test_view_cannot_access_anything_else(tmp_path, name):
 
 def test_view_reads_no_stored_secrets(tmp_path):
     write_database(tmp_path / "v.duckdb", "CREATE VIEW stolen AS FROM duckdb_secrets()")
-    assert rows(relcrf.Dataset(tmp_path), "stolen") == []
+    problem = only_problem(lambda: relcrf.Dataset(tmp_path).find_table("stolen"))
+    assert (problem.code, problem.notes) == ("E204", ("it calls duckdb_secrets()",))
 
 
 def test_file_with_failing_views_only(tmp_path):
@@ -241,7 +242,7 @@ def test_rows_are_copied_in_order_within_memory_limit(tmp_path):
     with duckdb.connect(str(tmp_path / "big.duckdb")) as connection:
         connection.execute("CREATE TABLE t AS SELECT range AS id, md5(range::VARCHAR) AS text FROM range(2_000_000)")
     store = Store("40MB")
-    (table,) = _copy_tables(tmp_path / "big.duckdb", store, "main", None)
+    (table,) = copy_tables("duckdb", tmp_path / "big.duckdb", "big", store, schema="main", table=None)
     numbered = f"SELECT id, row_number() OVER () - 1 AS row FROM {table.scan}"
     assert store.connection.execute(f"SELECT count(*), bool_and(id = row) FROM ({numbered})").fetchall() == [
         (2_000_000, True)

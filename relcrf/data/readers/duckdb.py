@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
 import duckdb
 
+from relcrf.data import isolation
 from relcrf.data.readers.base import AbstractReader, SourceTable
-from relcrf.data.store import Store, first_line, literal, out_of_memory_error, quoted, unreadable_error
+from relcrf.data.sandbox_queries import SCALAR_FUNCTIONS, TABLE_FUNCTIONS, find_forbidden_call
+from relcrf.data.store import Store, TableStore, first_line, literal, out_of_memory_error, quoted, unreadable_error
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 
 MAGIC = b"DUCK"
 """Magic bytes of the format, after a checksum of 8 bytes."""
 
-_COPY = "relcrf_copy"
-"""Name of the database with the copies of the rows."""
+_TABLE_FUNCTIONS = (
+    "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type LIKE 'table%' AND internal"
+)
+
+_LIST_MACROS = """
+SELECT lower(function_name), string_agg(macro_definition, ' ') FROM duckdb_functions()
+WHERE database_name = $1 AND macro_definition IS NOT NULL GROUP BY 1
+"""
 
 _LIST_TABLES = """
 SELECT table_name, 'table' FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2
@@ -29,15 +39,22 @@ ORDER BY ALL
 
 _HINTS = {
     "Conflicting lock": "close the program that writes to the database, or pass a copy of the file",
-    "already attached": "close this program's other connection, or pass its relations: Dataset({'page': c.table('page')})",
     "encrypted": "copy the tables to a database that is not encrypted, with COPY FROM DATABASE",
     "newer version": "upgrade DuckDB: pip install --upgrade duckdb",
 }
 """Hints for errors that a damaged file does not cause, by a part of DuckDB's message."""
 
+_OWN_CONNECTION_HINT = (
+    "close this program's other connection, or pass its relations: Dataset({'page': c.table('page')})"
+)
+"""Hint for a file that this process has opened for writing."""
+
+_DESCRIPTORS = Path("/proc/self/fd")
+"""Folder with a link for each open file of this process; Linux only."""
+
 
 class DuckdbReader(AbstractReader):
-    """A reader that opens the file read-only in a separate database without access to other files, and copies the rows.
+    """A reader that copies the rows in a guarded process, with a database that has no access to other files.
 
     The copy is made by DuckDB and does not pass through Python objects. A table or view that cannot be read has a
     `problem`; it does not affect the others.
@@ -50,7 +67,7 @@ class DuckdbReader(AbstractReader):
             return file.read(12)[8:] == MAGIC
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        yield from _copy_tables(path, store, "main", None)
+        yield from _read_tables(path, store, "main", None)
 
 
 def read_table(path: Path, store: Store, table: str, schema: str = "main") -> SourceTable:
@@ -59,44 +76,100 @@ def read_table(path: Path, store: Store, table: str, schema: str = "main") -> So
     Raises:
         DataError: The file or the table cannot be read (E204), or the schema has no such table (E235).
     """
-    (found,) = _copy_tables(path, store, schema, table)
+    (found,) = _read_tables(path, store, schema, table)
     if found.problem is not None:
         raise DataError(found.problem)
     return found
 
 
-def _copy_tables(path: Path, store: Store, schema: str, table: str | None) -> list[SourceTable]:
-    """Copy all tables and views of a schema, or only one, to a new database that is attached to the store."""
-    file, attached = store.new_folder() / f"{_COPY}.duckdb", store.new_name("file")
+def _read_tables(path: Path, store: Store, schema: str, table: str | None) -> list[SourceTable]:
+    """Return all tables and views of a schema, or only one.
+
+    Raises:
+        DataError: The file cannot be read, or this process has opened it for writing (E204).
+    """
+    if _is_open_for_writing(path):
+        # Its lock is no obstacle: Linux releases a process's locks of a file when the process closes any descriptor of it.
+        raise unreadable_error(str(path), _OWN_CONNECTION_HINT, ("this program has opened it for writing",))
+    return isolation.copy_tables("duckdb", path, path.stem, store, schema=schema, table=table)
+
+
+def _is_open_for_writing(path: Path) -> bool:
+    """Return True if this process has opened a file for writing; False where this cannot be found out."""
+    if not _DESCRIPTORS.exists():
+        return False
+    status = path.stat()
+    for descriptor in _DESCRIPTORS.iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if os.path.samestat(status, descriptor.stat()) and descriptor.lstat().st_mode & stat.S_IWUSR:
+                return True
+    return False
+
+
+def copy_tables(
+    path: Path, name: str, store: TableStore, report_step: Callable[[str], None], schema: str, table: str | None
+) -> list[SourceTable]:
+    """Copy all tables and views of a schema, or only one.
+
+    Raises:
+        DataError: The file cannot be read (E204), or the schema has no such table (E235).
+        UsageError: The memory limit is too low (E315).
+    """
+    database = store.connection
+    ((copy,),) = database.execute("SELECT current_database()").fetchall()
     try:
-        with store.new_database(file) as database:
-            source = _attach_isolated(database, path)
-            kinds = dict(database.execute(_LIST_TABLES, [source, schema]).fetchall())
-            if table is not None and table not in kinds:
-                hint = suggestion(table, kinds) or f"the schema '{schema}' has {listing(kinds) or 'none'}"
-                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
-            schema_sql = f"{quoted(source)}.{quoted(schema)}"
-            problems = {
-                name: _copy_table(database, schema_sql, name, f"{path}, {kinds[name]} '{name}'")
-                for name in (kinds if table is None else [table])
-            }
-        store.connection.execute(f"ATTACH {literal(str(file))} AS {attached} (READ_ONLY)")
+        source = _attach_isolated(database, path, copy)
+        kinds = dict(database.execute(_LIST_TABLES, [source, schema]).fetchall())
+        if table is not None and table not in kinds:
+            hint = suggestion(table, kinds) or f"the schema '{schema}' has {listing(kinds) or 'none'}"
+            raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
+        forbidden = _forbidden_views(database, source)
+        problems: dict[str, Diagnostic | None] = {}
+        for selected in kinds if table is None else [table]:
+            step = f"{kinds[selected]} '{selected}'"
+            report_step(step)
+            location, call = f"{path}, {step}", forbidden.get((schema, selected))
+            old, new = (f"{quoted(d)}.{quoted(s)}.{quoted(selected)}" for d, s in ((source, schema), (copy, "main")))
+            note = f"it calls {call}()" if call else _copy_table(database, old, new)
+            hint = f"store the rows of a view in a table: CREATE TABLE {selected}_rows AS FROM {selected}"
+            problem = Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, (note or "",))
+            problems[selected] = problem if note else None
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory_error(error) from None
     except duckdb.Error as error:
-        if isinstance(error, duckdb.InterruptException):
-            raise
         advice = next((hint for text, hint in _HINTS.items() if text in str(error)), None)
         raise unreadable_error(str(path), advice, (first_line(error),)) from None
     return [
         SourceTable(
-            name, f"{path}, table '{name}'", f"{attached}.main.{quoted(name)}", inner_name=name, problem=problem
+            name, f"{path}, table '{name}'", f"{quoted(copy)}.main.{quoted(name)}", inner_name=name, problem=problem
         )
         for name, problem in problems.items()
     ]
 
 
-def _attach_isolated(database: duckdb.DuckDBPyConnection, path: Path) -> str:
+def _forbidden_views(database: duckdb.DuckDBPyConnection, source: str) -> dict[tuple[str, str], str]:
+    """Return the views of a database that call a forbidden function, directly or in a macro: (schema, view) to function."""
+    names = {name for (name,) in database.execute(_TABLE_FUNCTIONS).fetchall()} - TABLE_FUNCTIONS | SCALAR_FUNCTIONS
+    macros = dict(database.execute(_LIST_MACROS, [source]).fetchall())
+    while direct := [name for name, sql in macros.items() if find_forbidden_call(sql, names)]:
+        for name in direct:
+            names.add(name)
+            del macros[name]
+    views = database.execute(
+        "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = $1 AND NOT internal", [source]
+    )
+    sql_by_view = {(schema, view): sql for schema, view, sql in views.fetchall()}
+    calls: dict[tuple[str, str], str] = {}
+    while found := {
+        view: call for view, sql in sql_by_view.items() if (call := find_forbidden_call(sql, names, calls))
+    }:
+        for view in found:
+            del sql_by_view[view]
+        calls |= found
+    return calls
+
+
+def _attach_isolated(database: duckdb.DuckDBPyConnection, path: Path, copy: str) -> str:
     """Attach a database file to an empty database, restrict this irreversibly to the file, and return the file's name in SQL.
 
     A view of an untrusted file can call any function of DuckDB. Here it can access no other file, network, extension,
@@ -110,7 +183,7 @@ def _attach_isolated(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     if os.path.lexists(log) and (log.is_symlink() or not log.is_file()):
         hint = "open the database in DuckDB and close it, which removes the log"
         raise unreadable_error(str(path), hint, (f"its write-ahead log '{log.name}' is not a regular file",))
-    name = "source" if path.stem.lower() in (_COPY, "main", "system", "temp") else path.stem
+    name = "source" if path.stem.lower() in (copy, "main", "system", "temp") else path.stem
     database.execute("SET allow_persistent_secrets = false")  # they are located in the home folder
     database.execute(f"ATTACH {literal(str(path.absolute()))} AS {quoted(name)} (READ_ONLY, TYPE duckdb)")
     database.execute("SET enable_external_access = false")
@@ -118,21 +191,16 @@ def _attach_isolated(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     return name
 
 
-def _copy_table(database: duckdb.DuckDBPyConnection, schema: str, name: str, location: str) -> Diagnostic | None:
-    """Copy a table or view; return the problem if it cannot be read.
-
-    Args:
-        schema: The quoted names of the database and the schema.
-        location: The location of the table, as shown in messages.
+def _copy_table(database: duckdb.DuckDBPyConnection, old: str, new: str) -> str | None:
+    """Copy a table or view, given by the quoted names of both; return the reason if it cannot be read.
 
     Raises:
-        duckdb.Error: The memory limit is too low, the user interrupted the program, or the database no longer responds.
+        duckdb.Error: The memory limit is too low, or the database no longer responds.
     """
     try:
-        database.execute(f"CREATE TABLE {_COPY}.main.{quoted(name)} AS FROM {schema}.{quoted(name)}")
-    except (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.FatalException, duckdb.InternalException):
+        database.execute(f"CREATE TABLE {new} AS FROM {old}")
+    except (duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException):
         raise
     except duckdb.Error as error:
-        hint = f"store the rows of a view in a table: CREATE TABLE {name}_rows AS FROM {name}"
-        return Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, (first_line(error),))
+        return first_line(error)
     return None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from relcrf.data.extras import import_extra
+from relcrf.data import isolation
+from relcrf.data.extras import import_extra, require_extra
 from relcrf.data.readers.base import AbstractReader, SourceTable
-from relcrf.data.store import BATCH_ROWS, Store, first_line, unreadable_error
+from relcrf.data.store import BATCH_ROWS, Store, TableStore, first_line, unreadable_error
 from relcrf.errors import listing
 from relcrf.model.spec import fold_name
 
 
 class ExcelReader(AbstractReader):
-    """A reader that copies each sheet. A column has the common type of its cells, or is text.
+    """A reader that copies each sheet in a guarded process. A column has the common type of its cells, or is text.
 
     The table of a workbook with one sheet is named after the file, and the tables of other workbooks after the sheets.
     """
@@ -25,22 +26,39 @@ class ExcelReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".xlsx",)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        calamine = import_extra("python_calamine", "excel", f"'{path.name}'")
-        try:
-            with calamine.CalamineWorkbook.from_path(str(path)) as workbook:
-                titles = [s.name for s in workbook.sheets_metadata if s.typ == calamine.SheetTypeEnum.WorkSheet]
-                sheets = {title: workbook.get_sheet_by_name(title) for title in titles}
-                full = {title: sheet for title, sheet in sheets.items() if sheet.height > 0}
-                for title, sheet in full.items():
-                    location = f"{path}, sheet '{title}'"
-                    scan = _copy_sheet(sheet, location, store)
-                    table = name if len(full) == 1 else title
-                    yield SourceTable(table, location, scan, format=f"Excel, sheet '{title}'", inner_name=title)
-        except (calamine.CalamineError, OSError) as error:
-            raise unreadable_error(str(path), notes=(first_line(error),)) from None
+        require_extra("python_calamine", "excel", f"'{path.name}'")
+        yield from isolation.copy_tables("excel", path, name, store)
 
 
-def _copy_sheet(sheet: Any, location: str, store: Store) -> str:
+def copy_tables(path: Path, name: str, store: TableStore, report_step: Callable[[str], None]) -> list[SourceTable]:
+    """Return the sheets of a workbook.
+
+    Raises:
+        DataError: The file is damaged, or two columns of a sheet have the same name (E204).
+        UsageError: A package is not installed (E351).
+    """
+    calamine = import_extra("python_calamine", "excel", f"'{path.name}'")
+    tables = []
+    try:
+        with calamine.CalamineWorkbook.from_path(str(path)) as workbook:
+            titles = [s.name for s in workbook.sheets_metadata if s.typ == calamine.SheetTypeEnum.WorkSheet]
+            sheets = {}
+            for title in titles:
+                report_step(f"sheet '{title}'")
+                sheets[title] = workbook.get_sheet_by_name(title)
+            full = {title: sheet for title, sheet in sheets.items() if sheet.height > 0}
+            for title, sheet in full.items():
+                location = f"{path}, sheet '{title}'"
+                report_step(f"sheet '{title}'")
+                scan = _copy_sheet(sheet, location, store)
+                table = name if len(full) == 1 else title
+                tables.append(SourceTable(table, location, scan, format=f"Excel, sheet '{title}'", inner_name=title))
+    except (calamine.CalamineError, OSError) as error:
+        raise unreadable_error(str(path), notes=(first_line(error),)) from None
+    return tables
+
+
+def _copy_sheet(sheet: Any, location: str, store: TableStore) -> str:
     """Copy the rows of a sheet below its header, and return a table expression for them.
 
     Raises:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+from relcrf.data import isolation
 from relcrf.data.readers.base import AbstractReader, SourceTable
-from relcrf.data.store import BATCH_ROWS, Store, first_line, quoted, unreadable_error
+from relcrf.data.store import BATCH_ROWS, Store, TableStore, first_line, quoted, unreadable_error
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 
 MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteReader(AbstractReader):
-    """A reader that opens the file read-only with the standard library and copies the rows in batches."""
+    """A reader that opens the file read-only with the standard library, in a guarded process, and copies the rows in batches."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".sqlite", ".sqlite3", ".db")
 
@@ -25,10 +26,12 @@ class SqliteReader(AbstractReader):
             return file.read(len(MAGIC)) == MAGIC
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        yield from read_database(path, store)
+        yield from isolation.copy_tables("sqlite", path, name, store, table=None)
 
 
-def read_database(path: Path, store: Store, table: str | None = None) -> list[SourceTable]:
+def copy_tables(
+    path: Path, name: str, store: TableStore, report_step: Callable[[str], None], table: str | None
+) -> list[SourceTable]:
     """Return all tables and views of a SQLite database, or only `table`.
 
     Raises:
@@ -46,15 +49,17 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[So
             if table is not None and table not in names:
                 hint = suggestion(table, names) or f"its tables are {listing(names)}"
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
-            selected = names if table is None else [table]
-            return [
-                SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store), inner_name=t) for t in selected
-            ]
+            tables = []
+            for selected in names if table is None else [table]:
+                report_step(f"table '{selected}'")
+                scan = _copy_table(database, selected, store)
+                tables.append(SourceTable(selected, f"{path}, table '{selected}'", scan, inner_name=selected))
+            return tables
     except (sqlite3.Error, UnicodeDecodeError) as error:  # an error message of SQLite may not be valid UTF-8
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
 
 
-def _copy_table(database: sqlite3.Connection, table: str, store: Store) -> str:
+def _copy_table(database: sqlite3.Connection, table: str, store: TableStore) -> str:
     """Copy a table. In SQLite each cell has a type; a copied column has the common type of its cells, or is text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
     type_flags = ", ".join(

@@ -23,12 +23,21 @@ from relcrf.data.names import plugin_function_name
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.model.functions import ExternalFunction
 
-DEFAULT_MEMORY = "1GB"
+DEFAULT_MEMORY = "auto"
+"""The memory limit `auto`: AUTOMATIC_MEMORY for tables and the ground graph, and all available memory for computations."""
+
+AUTOMATIC_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
 """Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Data beyond these limits is
 moved to files; the rest of the memory is left for computations."""
+
+WORKING_FRACTION = 0.9
+"""Fraction of the memory limit for learning and inference, which begin with `Store.release_buffers`."""
+
+_RELEASED_LIMIT = "16MB"
+"""DuckDB's memory limit for a moment, so that it writes its buffers to files."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -149,14 +158,15 @@ class Store:
     """An embedded DuckDB database, deleted together with the object.
 
     Args:
-        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
+        memory: Memory limit, e.g. `500MB`, or `auto` for a limit that does not restrict computations.
 
     Raises:
         UsageError: `memory` is not a size (E311).
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
+        limit = AUTOMATIC_MEMORY if memory == DEFAULT_MEMORY else memory
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", limit.strip().upper())
         unit = 1024 if size is not None and size[3] else 1000
         n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
         if n_bytes > _MAX_BYTES:
@@ -166,6 +176,8 @@ class Store:
         """Limit of DuckDB's buffers, as a value of its setting `memory_limit`."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
+        self.working_bytes = None if memory == DEFAULT_MEMORY else int(n_bytes * WORKING_FRACTION)
+        """Maximum memory for learning or inference; None for all available memory."""
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
@@ -213,6 +225,12 @@ class Store:
         # The tables are read a few times only, and compressing texts takes twice the time of reading them from a CSV file.
         connection.execute("SET GLOBAL force_compression = 'uncompressed'")
         return connection
+
+    def release_buffers(self) -> None:
+        """Write DuckDB's buffers to files, so that their memory is free for computations."""
+        with suppress(duckdb.OutOfMemoryException):  # a running query needs its buffers
+            self.connection.execute(f"SET memory_limit = '{_RELEASED_LIMIT}'")
+        self.connection.execute(f"SET memory_limit = '{self.memory_limit}'")
 
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.

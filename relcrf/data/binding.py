@@ -18,7 +18,7 @@ import numpy as np
 from relcrf.data.bag_coder import BagCoder
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import find_duplicate_rows, integer_sql, required_sql, text_sql
-from relcrf.data.column_coder import MAX_ENUM_VALUES
+from relcrf.data.column_coder import ENUM_FRACTION, ENUM_VALUE_BYTES, MAX_ENUM_VALUES
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import (
     attribute_column,
@@ -158,7 +158,9 @@ class _Binder(BagCoder):
             columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
             self._execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
             return
-        values = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, s.OpenDomain) else domain.values
+        values: Sequence[str] = domain.values if not isinstance(domain, s.OpenDomain) else ()
+        if isinstance(domain, s.OpenDomain):
+            values = tuple(self.vocabulary.get(domain.name, ()))
         self._execute(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if values:
             codes = np.arange(len(values), dtype=np.int32)
@@ -167,11 +169,20 @@ class _Binder(BagCoder):
             self.connection.unregister("known_values")
         if isinstance(domain, s.OpenDomain):
             self._add_data_values(domain, name, len(values))
-            values = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))
-            if 0 < len(values) <= MAX_ENUM_VALUES:
-                in_order = f"SELECT value FROM {name} ORDER BY code"
+            in_order = f"SELECT value FROM {name} ORDER BY code"
+            values = self.bound.read_texts(in_order)
+            if self._has_type(domain.name, name, len(values)):
                 self._execute(f"CREATE TYPE {quoted(domain_type(domain.name))} AS ENUM ({in_order})")
+                self.typed_domains.add(domain.name)
         self.bound.domains[domain.name] = values
+
+    def _has_type(self, domain: str, table: str, n_values: int) -> bool:
+        """Return True if a DuckDB type of the values of an open domain is small; see `MAX_ENUM_VALUES`."""
+        if not 0 < n_values <= MAX_ENUM_VALUES:
+            return False
+        ((n_characters,),) = self._execute(f"SELECT sum(strlen(value)) FROM {table}")
+        n_bytes = int(str(n_characters)) + ENUM_VALUE_BYTES * n_values
+        return n_bytes <= ENUM_FRACTION * self.dataset.store.n_bytes
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
         """Append the values in the data that the table `name` of an open domain lacks, in lexicographic order."""
@@ -291,14 +302,22 @@ class _Binder(BagCoder):
         text = text_sql(table, key)
         typed = required_sql(integer_sql(text) if key_type == "BIGINT" else text)
         # Sorting before numbering is faster than a window that is sorted by the key.
-        rows = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw ORDER BY key"
-        number = "CASE WHEN key IS DISTINCT FROM lag(key) OVER () THEN (row_number() OVER () - 1)::INTEGER END"
         name = quoted(entity_table(entity.name))
+        coded = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw"
+        if self._has_untyped_domains(entity):  # the join with a large table of values and the sort do not fit together
+            self._execute(f"CREATE OR REPLACE TABLE {name} AS {coded}")
+            coded = f"FROM {name}"
+        rows = f"{coded} ORDER BY key"
+        number = "CASE WHEN key IS DISTINCT FROM lag(key) OVER () THEN (row_number() OVER () - 1)::INTEGER END"
         ((size,),) = self._execute(
             f"CREATE OR REPLACE TABLE {name} AS SELECT {required_sql(number)} AS vid, * FROM ({rows})"
         )
         self.key_types[entity.name] = key_type
         self.bound.sizes[entity.name] = self.bound.row_counts[table.location] = int(str(size))
+
+    def _has_untyped_domains(self, entity: s.Entity) -> bool:
+        names = {attribute.type.domain for attribute in entity.attributes if isinstance(attribute.type, DomainType)}
+        return any(isinstance(self.spec.domain(name), s.OpenDomain) for name in names - self.typed_domains)
 
     def _guess_key_type(self, table: RawTable, key: str) -> str:
         """Return DuckDB's type of the key column according to the first rows."""

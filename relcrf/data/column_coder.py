@@ -35,6 +35,12 @@ MAX_ENUM_VALUES = 500_000
 """Maximum number of values of an open domain that is also stored as a DuckDB type. A cast to a type is several times faster
 than a join with the table of values, but types are in memory, whatever the memory limit is."""
 
+ENUM_VALUE_BYTES = 110
+"""Memory of a value of a DuckDB type besides its text, in bytes."""
+
+ENUM_FRACTION = 0.1
+"""Maximum memory of a DuckDB type of an open domain, as a fraction of the memory limit."""
+
 
 class ColumnCoder:
     """A builder of the SQL that converts single columns of raw tables; it collects diagnostics in `problems`."""
@@ -47,6 +53,8 @@ class ColumnCoder:
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
         """DuckDB type of the key column, by entity type; an entity type is added when its coded table is created."""
+        self.typed_domains: set[str] = set()
+        """The open domains whose values are also a DuckDB type."""
         self.is_optimistic = False
         """Whether SQL of codes stops at the first invalid cell (see `_attempt`), instead of being checked beforehand."""
 
@@ -143,7 +151,7 @@ class ColumnCoder:
         domain = self.spec.domain(domain_name)
         text = text_sql(table, column)
         if isinstance(domain, OpenDomain):
-            if 0 < len(self.bound.domains[domain_name]) <= MAX_ENUM_VALUES:
+            if domain_name in self.typed_domains:
                 return f"enum_code(TRY_CAST({text} AS {quoted(domain_type(domain_name))}))::INTEGER"
             return f"(SELECT d.code FROM {quoted(domain_table(domain_name))} AS d WHERE d.value = {text})"
         if isinstance(domain, RangeDomain):

@@ -93,6 +93,8 @@ class AutoBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "auto"
+    learning_arrays: ClassVar[tuple[float, float]] = (6, 6)
+    inference_arrays: ClassVar[tuple[float, float]] = (10, 10)
     uses_candidates: ClassVar[bool] = True
     effort: str = "normal"
     seed: int = 0

@@ -134,7 +134,7 @@ class BlockGrounder:
         weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
-    def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
+    def term_values(self, lowered: LoweredTemplate) -> list[Sequence[str]]:
         """Return the possible values of each random term."""
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 

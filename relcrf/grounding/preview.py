@@ -198,7 +198,7 @@ def _max_factors(bound: BoundModel, lowered: LoweredTemplate, bindings: int) -> 
 
 
 def _count_groups(
-    bound: BoundModel, lowered: LoweredTemplate, bindings: int, values: list[tuple[str, ...]]
+    bound: BoundModel, lowered: LoweredTemplate, bindings: int, values: Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
     """Return the numbers of factors and bindings of each group of a template."""
     is_unary = len(lowered.variables) == 1

@@ -160,7 +160,7 @@ def make_inputs(scale: float) -> list[Input]:
 def write_tables(folder: Path, tables: dict[str, str]) -> Path:
     """Write tables as CSV files."""
     folder.mkdir()
-    connection = duckdb.connect(config={"memory_limit": "1GB", "temp_directory": str(folder.parent / "spill")})
+    connection = duckdb.connect(config={"threads": 1})
     for name, query in tables.items():
         connection.execute(f"COPY ({query}) TO '{folder / name}.csv' (HEADER)")
     return folder

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
-from relcrf.backends.memory_needs import problem_memory, weight_memory
+from relcrf.backends.memory_needs import problem_memory, shared_memory
 from relcrf.backends.sharded import ShardedProblem, infer_shards, shard_problem, unload_shards
 from relcrf.data.store import Store
 from relcrf.execution import memory
@@ -55,7 +55,8 @@ def shard_if_large(
     if executor is None and graph.nbytes <= store.n_bytes and backend.unshardable_reason:
         memory.require_memory(uses, purpose, limit)
     loaded = memory.MemoryUse("shards in memory", min(memory.total_bytes(uses), store.n_bytes // 2))
-    memory.require_memory((*weight_memory(problem, backend, learning=learning), loaded), purpose, limit)
+    parts = sorted((*shared_memory(problem, learning=learning), loaded), key=lambda use: -use.n_bytes)
+    memory.require_memory(parts, purpose, limit)
     folder = store.new_folder()
     try:
         sharded = shard_problem(problem, executor or SerialExecutor(), folder, store.n_bytes)

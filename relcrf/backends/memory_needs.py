@@ -17,6 +17,9 @@ from relcrf.execution.memory import (
 )
 from relcrf.graph.reduction import Role
 
+RESULT_ARRAYS = 3
+"""Number of arrays with a number for each state of each variable that the result of inference in shards needs."""
+
 
 def working_arrays(backend: AbstractBackend, *, learning: bool) -> WorkingArrays:
     """Return the numbers of arrays that a backend has in memory during learning or inference."""
@@ -26,18 +29,22 @@ def working_arrays(backend: AbstractBackend, *, learning: bool) -> WorkingArrays
 
 def problem_memory(problem: Problem, backend: AbstractBackend, *, learning: bool) -> tuple[MemoryUse, ...]:
     """Return the parts of the memory that a backend needs for a problem in memory, the largest part first."""
-    free = problem.roles == Role.FREE
-    n_states = int(problem.graph.cardinality[free].sum(dtype=np.int64))
     candidates = sum(space.nbytes for space in problem.candidates)
     arrays = working_arrays(backend, learning=learning)
-    return estimate_memory(template_sizes(problem), int(free.sum()), n_states, arrays, candidates)
+    return estimate_memory(template_sizes(problem), *_count_states(problem), arrays, candidates)
 
 
-def weight_memory(problem: Problem, backend: AbstractBackend, *, learning: bool) -> tuple[MemoryUse, ...]:
-    """Return the parts of the memory that a backend needs for a problem whose graph is stored in shards."""
+def shared_memory(problem: Problem, *, learning: bool) -> tuple[MemoryUse, ...]:
+    """Return the parts of the memory that are needed besides the shards if the graph is stored in shards."""
     sizes = [TemplateSize(block.name, 0, block.size) for block in problem.graph.layout.blocks]
     candidates = sum(space.nbytes for space in problem.candidates)
-    return estimate_memory(sizes, 0, 0, working_arrays(backend, learning=learning), candidates)
+    arrays = WorkingArrays(0 if learning else RESULT_ARRAYS, 0, LEARNING_VECTORS if learning else INFERENCE_VECTORS)
+    return estimate_memory(sizes, *_count_states(problem), arrays, candidates)
+
+
+def _count_states(problem: Problem) -> tuple[int, int]:
+    free = problem.roles == Role.FREE
+    return int(free.sum()), int(problem.graph.cardinality[free].sum(dtype=np.int64))
 
 
 def template_sizes(problem: Problem) -> Sequence[TemplateSize]:

@@ -303,8 +303,9 @@ class _Binder(BagCoder):
         typed = required_sql(integer_sql(text) if key_type == "BIGINT" else text)
         # Sorting before numbering is faster than a window that is sorted by the key.
         name = quoted(entity_table(entity.name))
-        coded = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw"
-        if self._has_untyped_domains(entity):  # the join with a large table of values and the sort do not fit together
+        joins = self._joins_for(*columns)
+        coded = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw {joins}"
+        if joins:  # the join with a large table of values and the sort do not fit together
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {coded}")
             coded = f"FROM {name}"
         rows = f"{coded} ORDER BY key"
@@ -314,10 +315,6 @@ class _Binder(BagCoder):
         )
         self.key_types[entity.name] = key_type
         self.bound.sizes[entity.name] = self.bound.row_counts[table.location] = int(str(size))
-
-    def _has_untyped_domains(self, entity: s.Entity) -> bool:
-        names = {attribute.type.domain for attribute in entity.attributes if isinstance(attribute.type, DomainType)}
-        return any(isinstance(self.spec.domain(name), s.OpenDomain) for name in names - self.typed_domains)
 
     def _guess_key_type(self, table: RawTable, key: str) -> str:
         """Return DuckDB's type of the key column according to the first rows."""
@@ -435,8 +432,9 @@ class _Binder(BagCoder):
         arguments = [f"a{k}" for k in range(len(codes))]
         selected = [f"{required_sql(code)} AS {a}" for a, code in zip(arguments, codes, strict=True)]
         selected += [f"{value.code_sql} AS {quoted(value.name)}" for value in values]
+        source = f"{table.scan} AS raw {' '.join(joins)} {self._joins_for(*selected)}"
         ((rows,),) = self._execute(
-            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {', '.join(selected)} FROM {table.scan} AS raw {' '.join(joins)}"
+            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {', '.join(selected)} FROM {source}"
         )
         self.bound.row_counts[table.location] = int(str(rows))
         repeated = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
@@ -468,7 +466,9 @@ class _Binder(BagCoder):
                 )
                 identity.append(text_sql(table, column))
         for value in values if len(identity) == len(columns) else ():
-            duplicates = find_duplicate_rows(self.connection, table, value.raw_column, identity, value.code_sql)
+            # The text of a value of an open domain identifies the value.
+            same = text_sql(table, value.raw_column) if self._joins_for(value.code_sql) else value.code_sql
+            duplicates = find_duplicate_rows(self.connection, table, value.raw_column, identity, same)
             if duplicates:
                 message = (
                     f"a tuple of {relation.name} occurs more than once, with different values of '{value.raw_column}'"

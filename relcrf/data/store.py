@@ -84,7 +84,7 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def out_of_memory_error(error: duckdb.OutOfMemoryException) -> UsageError:
+def out_of_memory_error(error: Exception) -> UsageError:
     """Return the error for data that DuckDB could not move to files (E315)."""
     hint = "raise --memory, or add conditions to the 'where' of the template that was being grounded"
     message = "the memory limit is too low for these tables"
@@ -107,6 +107,9 @@ def same_name_error(name: str, one: str, other: str) -> DataError:
         Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
     )
 
+
+_OUT_OF_MEMORY = "Out of Memory Error"
+"""Beginning of DuckDB's message if the system denies memory, which a reader of files may raise as another exception."""
 
 DISK_FULL = "No space left on device"
 """The operating system's message for a full disk, which is part of DuckDB's message."""
@@ -142,6 +145,8 @@ def report_read_errors(location: str) -> Iterator[None]:
         duckdb.Error,
         RuntimeError,
     ) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
+        if _OUT_OF_MEMORY in str(error):
+            raise out_of_memory_error(error) from None
         if isinstance(error, _NOT_FILE_ERRORS) or any(text in str(error) for text in ("Query interrupted", DISK_FULL)):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]

@@ -100,6 +100,13 @@ def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, .
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
+def database_error(location: str, error: duckdb.Error) -> DataError | UsageError:
+    """Return the error for a table that DuckDB cannot read: E315 if the memory limit is too low, else E204."""
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return out_of_memory_error(error)
+    return unreadable_error(location, notes=(first_line(error),))
+
+
 def same_name_error(name: str, one: str, other: str) -> DataError:
     """Return the error for two tables with the same name, at two locations (E205)."""
     message = f"two tables have the name '{name}': {one} and {other}"

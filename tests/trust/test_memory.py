@@ -223,6 +223,13 @@ def test_denied_memory_of_a_reader_is_not_a_damaged_file():
         raise duckdb.Error("Out of Memory Error: Allocation failure")
 
 
+def test_long_texts_beyond_the_limit_are_not_a_damaged_file(tmp_path):
+    row = "text " * 200_000
+    (tmp_path / "page.csv").write_text("id,t\n" + "".join(f"{k},{row}\n" for k in range(20)))
+    with pytest.raises(UsageError, match="E315"):
+        relcrf.Dataset(tmp_path, memory="10MB")
+
+
 def test_command_line_reports_any_memory_error():
     error = memory.memory_exhausted_error(MemoryError())
     assert error.exit_code == 2 and error.diagnostics[0].code == "E435"

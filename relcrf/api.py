@@ -469,7 +469,7 @@ def joint_log_likelihood(
     system = learned.configure_backend(**settings)
     all_variables = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = query_problem(learned, grounding, all_variables if hidden is None else hidden)
-    with shard_if_large(grounding.bound.dataset.store, problem, executor) as shards:
+    with shard_if_large(grounding.bound.dataset.store, problem, system, executor) as shards:
         if shards:
             require_shardable(system)
         source = shards or problem

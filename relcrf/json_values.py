@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from types import UnionType
@@ -27,7 +27,7 @@ def _converter_for(kind: Any) -> Callable[[Any], Any]:
     if origin in (Union, UnionType):
         converters = [_converter_for(each) for each in arguments]
         return lambda value: _convert_by_first(converters, value)
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         item = _converter_for(arguments[0])
         return lambda value: tuple(map(item, _require_type(value, list)))
     if origin is Mapping:

@@ -27,7 +27,6 @@ from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrate_temperature
 from relcrf.evaluation.selection import SettingsSelection
 from relcrf.evaluation.splits import hold_out
-from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.execution.pool import PoolExecutor
@@ -180,7 +179,7 @@ class Training:
         started = time.perf_counter()
         with (
             progress_monitor() as display,
-            shard_if_large(grounding.bound.dataset.store, problem, executor, memory.LEARNING_VECTORS) as shards,
+            shard_if_large(grounding.bound.dataset.store, problem, system, executor, learning=True) as shards,
         ):
             monitor = monitor or display
             learned = system.fit(shards or problem, monitor)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
+from relcrf.backends.memory_needs import problem_memory, shared_memory
 from relcrf.backends.sharded import ShardedProblem, infer_shards, shard_problem, unload_shards
 from relcrf.data.store import Store
 from relcrf.execution import memory
@@ -21,8 +22,10 @@ from relcrf.inference.result import Observer, ignore_progress
 def shard_if_large(
     store: Store | None,
     problem: Problem,
+    backend: AbstractBackend,
     executor: AbstractExecutor | None = None,
-    n_vectors: int = memory.INFERENCE_VECTORS,
+    *,
+    learning: bool = False,
 ) -> Iterator[ShardedProblem | None]:
     """Yield the sharded problem, or None for a small problem without an executor; the context deletes the shards.
 
@@ -30,24 +33,36 @@ def shard_if_large(
         store: The dataset's store; it defines the memory limit and creates the folder for the shards. None disables
             sharding.
         executor: Executor for the shards; if given, small problems are also split into shards.
-        n_vectors: Number of weight vectors that are in memory at the same time; see `execution/memory.py`.
+        learning: Whether the backend learns from the problem; else it infers.
 
     Raises:
-        UsageError: If the problem needs more memory than is available.
+        UsageError: If the problem needs more memory than is available, or than the limit allows (E435).
     """
     if store is None:
         yield None
         return
-    graph = problem.graph
-    purpose = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
-    candidates = sum(space.nbytes for space in problem.candidates)
-    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, purpose)
-    if executor is None and graph.nbytes <= store.n_bytes:
+    store.release_buffers()
+    graph, limit, purpose = problem.graph, store.working_bytes, "learning" if learning else "inference"
+    uses = problem_memory(problem, backend, learning=learning)
+    is_small = graph.nbytes <= store.n_bytes and (
+        limit is None or memory.total_bytes(uses) <= max(limit, memory.MIN_LIMIT)
+    )
+    if executor is None and is_small:
+        memory.require_memory(uses, purpose)
         yield None
         return
+    # A backend that needs the whole graph raises an error later, which would not name the memory.
+    if executor is None and graph.nbytes <= store.n_bytes and backend.unshardable_reason:
+        memory.require_memory(uses, purpose, limit)
+    loaded = memory.MemoryUse("shards in memory", min(memory.total_bytes(uses), store.n_bytes // 2))
+    parts = sorted((*shared_memory(problem, learning=learning), loaded), key=lambda use: -use.n_bytes)
+    memory.require_memory(parts, purpose, limit)
     folder = store.new_folder()
     try:
-        yield shard_problem(problem, executor or SerialExecutor(), folder, store.n_bytes)
+        sharded = shard_problem(problem, executor or SerialExecutor(), folder, store.n_bytes)
+        largest = memory.MemoryUse("the largest set of connected variables", sharded.largest_shard_bytes)
+        memory.require_memory((largest,), purpose, limit)
+        yield sharded
     finally:
         unload_shards()
         shutil.rmtree(folder, ignore_errors=True)
@@ -66,5 +81,5 @@ def infer_with_sharding(
     Args:
         observe: Function that receives the progress of an iterative method if the problem is not sharded.
     """
-    with shard_if_large(store, problem, executor) as sharded:
+    with shard_if_large(store, problem, backend, executor) as sharded:
         return infer_shards(sharded, backend, vectors) if sharded else backend.infer(problem, vectors, observe)

@@ -54,6 +54,7 @@ class Problem:
             (n_variables,), bool; None reserves no labels. Backends without a choice ignore it.
         excluded: Mask of the absent variables that no part of training may use, shape (n_variables,), bool, e.g. those
             of later periods; other absent variables are unlabelled variables of the graph. None excludes no variables.
+        memory_limit: The user's limit on the memory for learning, in bytes; None permits all available memory.
     """
 
     graph: FactorGraph
@@ -66,6 +67,7 @@ class Problem:
     queries: np.ndarray | None = field(default=None, kw_only=True)
     validation: np.ndarray | None = field(default=None, kw_only=True)
     excluded: np.ndarray | None = field(default=None, kw_only=True)
+    memory_limit: int | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
@@ -420,6 +422,10 @@ class AbstractBackend(ABC):
     """Whether the backend chooses factors from the candidates of a problem."""
     uses_gates: ClassVar[bool] = False
     """Whether the backend reads the gates of a problem. If so, a checkpoint can be resumed only with the same gates."""
+    learning_arrays: ClassVar[tuple[float, float]] = (10, 10)
+    inference_arrays: ClassVar[tuple[float, float]] = (11, 10)
+    """Upper bounds of the numbers of arrays in memory, for the estimate of the memory (see `memory_needs.py`): arrays with a
+    number for each state of each variable, and arrays with a number for each entry of the tables of larger factors."""
 
     @property
     def unshardable_reason(self) -> str:

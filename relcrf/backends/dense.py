@@ -37,6 +37,8 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     """
 
     name: ClassVar[str] = "dense"
+    learning_arrays: ClassVar[tuple[float, float]] = (9, 4)
+    inference_arrays: ClassVar[tuple[float, float]] = (10, 10)
     seed: int = 0
     objective: str = "likelihood"
     folds: int = 5

@@ -185,6 +185,8 @@ class EssBackend(AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "ess"
+    learning_arrays: ClassVar[tuple[float, float]] = (5, 6)
+    inference_arrays: ClassVar[tuple[float, float]] = (4, 10)
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "structure": (
             "objective",

@@ -167,6 +167,8 @@ class GatedBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "gated"
+    learning_arrays: ClassVar[tuple[float, float]] = (9, 10)
+    inference_arrays: ClassVar[tuple[float, float]] = (6, 10)
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "static": ("gates", "schedule", "evidence_l2", "deviation_l2", "gate_threshold", "patience"),
         **{stage.name: ("gates", "schedule", "evidence_l2", "deviation_l2") for stage in STATIC_STAGES[1:]},

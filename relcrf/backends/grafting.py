@@ -83,6 +83,8 @@ class GraftingBackend(AbstractWholeGraphBackend):
     """
 
     name: ClassVar[str] = "grafting"
+    learning_arrays: ClassVar[tuple[float, float]] = (3, 6)
+    inference_arrays: ClassVar[tuple[float, float]] = (6, 10)
     method_settings: ClassVar[tuple[str, ...]] = ("seed",)
     uses_candidates: ClassVar[bool] = True
     objective: str = "pseudo"

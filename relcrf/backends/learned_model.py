@@ -51,7 +51,7 @@ def _class_frequencies_schema(grounding: Grounding) -> WeightSchema:
     for members in domain_blocks(grounding.blocks):
         name, values = members[0].name, members[0].values
         blocks.append(WeightBlock(name, 1, len(values)))
-        templates.append(TemplateInfo(name, ("1",), values, None, bindings=1))
+        templates.append(TemplateInfo(name, ("1",), tuple(values), None, bindings=1))
     return WeightSchema(WeightLayout(tuple(blocks)), tuple(templates))
 
 
@@ -139,7 +139,7 @@ class LearnedModel:
                 runs.
         """
         names = {t.name for t in self.spec.templates if t.is_candidate}
-        chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
+        chosen = {t.name: tuple(t.keys.values) for t in self.templates if t.name in names and t.keys is not None}
         extended = grounding.with_candidates(chosen) if chosen else grounding
         weight_names, model_names = ([info.name for info in infos] for infos in (self.templates, extended.templates))
         if weight_names != model_names:
@@ -188,7 +188,7 @@ class LearnedModel:
 
 def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
     """Return the values of the open domains of a ground graph."""
-    return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+    return {d.name: tuple(grounding.domains[d.name]) for d in grounding.spec.domains if isinstance(d, OpenDomain)}
 
 
 def _transfer_weights(

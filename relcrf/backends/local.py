@@ -26,6 +26,8 @@ class LocalBackend(AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "local"
+    learning_arrays: ClassVar[tuple[float, float]] = (2, 0.5)
+    inference_arrays: ClassVar[tuple[float, float]] = (4, 0.5)
     can_sum_out: ClassVar[bool] = False
     seed: int = 0
 

@@ -59,6 +59,7 @@ def training_problem(
         candidates=candidates,
         lazy_gates=grounding.lazy_gates,
         validation=validation,
+        memory_limit=grounding.bound.dataset.store.working_bytes,
     )
 
 

@@ -46,6 +46,8 @@ class PropagateBackend(AbstractPropagationBackend):
     """
 
     name: ClassVar[str] = "propagate"
+    learning_arrays: ClassVar[tuple[float, float]] = (1, 0.5)
+    inference_arrays: ClassVar[tuple[float, float]] = (6, 0.5)
     alpha: float = 0.0
 
     def __post_init__(self) -> None:

@@ -165,7 +165,7 @@ def fingerprint(
     layout = [asdict(block) for block in problem.graph.layout.blocks]
     digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
     for values in _iter_graph_names(grounding, with_candidates=bool(problem.candidates)):
-        digest.update(json.dumps(values).encode())
+        digest.update(json.dumps(values, default=list).encode())  # long sequences of texts are not tuples
     for side in (side for space in problem.candidates for side in space.sides):
         for array in side.kernel_cells:
             digest.update(np.ascontiguousarray(array).tobytes())

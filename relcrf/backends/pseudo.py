@@ -47,6 +47,8 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     """
 
     name: ClassVar[str] = "pseudo"
+    learning_arrays: ClassVar[tuple[float, float]] = (2, 0.5)
+    inference_arrays: ClassVar[tuple[float, float]] = (6, 10)
     method_settings: ClassVar[tuple[str, ...]] = ("sweeps", "chains", "seed")
     can_sum_out: ClassVar[bool] = False
     inference: str = "auto"

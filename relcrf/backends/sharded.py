@@ -17,7 +17,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
-from relcrf.graph.shards import SHARD_FACTORS, cut_into_shards, load_shard
+from relcrf.graph.shards import SHARD_FACTORS, cut_into_shards, load_shard, read_load
 from relcrf.inference.result import Verdict
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class ShardedProblem(Problem):
         shards: Folders of the shards.
         folder: The parent folder of the shards, which every worker can read and write.
         max_loaded: Maximum number of shards that a worker keeps loaded.
+        largest_shard_bytes: Approximate memory of the largest shard in bytes.
     """
 
     is_sharded: ClassVar[bool] = True
@@ -44,6 +45,7 @@ class ShardedProblem(Problem):
     executor: AbstractExecutor = field(kw_only=True)
     folder: Path = field(kw_only=True)
     max_loaded: int = field(kw_only=True, default=1)
+    largest_shard_bytes: int = field(kw_only=True, default=0)
 
     def map_reduce(self, function: Callable[[Problem], T]) -> T:
         if not self.shards:
@@ -72,8 +74,8 @@ def shard_problem(
     """
     size = min(SHARD_FACTORS, max(1, memory // (8 * BYTES_PER_FACTOR)))
     shards = cut_into_shards(problem.graph, problem.roles, problem.states, folder, size, on_progress)
-    n_factors = sum(group.n_factors for group in problem.graph.groups)
-    shard_bytes = max(size, n_factors // max(len(shards), 1)) * BYTES_PER_FACTOR
+    loads = [read_load(shard) for shard in shards]
+    shard_bytes = max(size, sum(loads) // max(len(loads), 1)) * BYTES_PER_FACTOR
     max_loaded = max(1, memory // shard_bytes)
     return ShardedProblem(
         problem.graph,
@@ -83,6 +85,7 @@ def shard_problem(
         executor=executor,
         folder=folder,
         max_loaded=max_loaded,
+        largest_shard_bytes=BYTES_PER_FACTOR * max(loads, default=0),
     )
 
 

@@ -74,6 +74,8 @@ class SmoothBackend(AbstractPropagationBackend, AbstractLikelihoodBackend):
     """
 
     name: ClassVar[str] = "smooth"
+    learning_arrays: ClassVar[tuple[float, float]] = (2, 0.5)
+    inference_arrays: ClassVar[tuple[float, float]] = (11, 1)
     can_sum_out: ClassVar[bool] = False
     smoothing_grid: ClassVar[tuple[float, ...]] = SMOOTHING_GRID
     alpha_correct: float = 0.0

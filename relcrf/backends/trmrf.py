@@ -104,6 +104,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     """
 
     name: ClassVar[str] = "trmrf"
+    learning_arrays: ClassVar[tuple[float, float]] = (4, 6)
+    inference_arrays: ClassVar[tuple[float, float]] = (10, 10)
     method_settings: ClassVar[tuple[str, ...]] = ("seed",)
     uses_candidates: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

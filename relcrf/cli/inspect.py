@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from relcrf import api
+from relcrf.backends.memory_needs import working_arrays
 from relcrf.cli.options import JsonOption, ManifestOption, MemoryOption, ModelArgument, TableOptions
 from relcrf.cli.output import (
     format_size,
@@ -22,12 +23,13 @@ from relcrf.cli.output import (
 )
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.data.store import DEFAULT_MEMORY, Store
 from relcrf.errors import BudgetError
-from relcrf.execution.memory import LEARNING_VECTORS, SCRATCH_FACTOR, available_bytes
+from relcrf.evaluation.automatic import AutoBackend
+from relcrf.execution.memory import TemplateSize, available_bytes, estimate_memory, total_bytes
 from relcrf.graph.candidates import BYTES_PER_CELL
 from relcrf.grounding.ground import create_relation_tables
-from relcrf.grounding.preview import TemplatePlan, budget_errors
+from relcrf.grounding.preview import TemplatePlan, budget_errors, count_states
 from relcrf.grounding.preview import plan_templates as plan_templates
 
 
@@ -102,23 +104,26 @@ def plan(
         print_warnings(loaded.warnings)
         print_notes(bound.notes)
         _print_plan(rows)
-        _print_memory(rows, tables.dataset.store.n_bytes)
+        _print_memory(rows, *count_states(bound), tables.dataset.store)
     if errors:
         raise BudgetError(errors)
 
 
-def _print_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
-    """Print the memory that learning needs and the memory that is available."""
-    templates = [row for row in rows if not row.is_candidate]
-    graph, weights = sum(row.bytes for row in templates), sum(row.weights for row in templates)
+def _print_memory(rows: Sequence[TemplatePlan], n_variables: int, n_states: int, store: Store) -> None:
+    """Print the memory that learning needs, the largest part of it, and the memory that is available."""
+    sizes = [TemplateSize(row.name, row.bytes, row.weights, row.table_cells) for row in rows if not row.is_candidate]
     cells = BYTES_PER_CELL * sum(row.cells for row in rows)
-    needed = SCRATCH_FACTOR * (min(graph, limit) + cells) + 8 * LEARNING_VECTORS * weights
-    source = "the whole graph" if graph <= limit else f"shards (--memory {format_size(limit)})"
+    uses = estimate_memory(sizes, n_variables, n_states, working_arrays(AutoBackend(), learning=True), cells)
+    needed, limit = total_bytes(uses), store.working_bytes
     candidates = " with candidates" if cells else ""
     print_line(
-        f"learning from {source}{candidates} needs about {format_size(needed)} of memory; "
+        f"learning from the whole graph{candidates} needs about {format_size(needed)} of memory; "
         f"{format_size(available_bytes())} are available"
     )
+    if uses:
+        print_line(f"the largest part is the memory for {uses[0].name}: {format_size(uses[0].n_bytes)}")
+    if limit is not None and needed > limit:
+        print_line(f"--memory allows {format_size(limit)}, so learning works in shards of connected variables")
 
 
 def _print_plan(rows: Sequence[TemplatePlan]) -> None:

@@ -38,6 +38,7 @@ from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_o
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
 from relcrf.data.store import DISK_FULL, io_error_reason, out_of_memory_error
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
+from relcrf.execution.memory import memory_exhausted_error
 from relcrf.kernels.compile import cache_folder
 
 app = typer.Typer(
@@ -220,6 +221,8 @@ def _run_command(arguments: Sequence[str]) -> int:
         raise _file_error(error) from None
     except OSError as error:
         raise _system_error(error) from None
+    except MemoryError as error:
+        raise memory_exhausted_error(error) from None
     except Exception as error:
         # an interrupt by Ctrl-C or the time limit can cause other exceptions in DuckDB or in the compiler of kernels
         if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):

@@ -26,7 +26,7 @@ from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME, is_applicable
 from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.data.store import AUTOMATIC_MEMORY, DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.splits import HeldOutLabels, hold_out, labelled_in_grounding
 from relcrf.grounding.block_cache import BlockCache
@@ -61,7 +61,7 @@ MemoryOption = Annotated[
         metavar="SIZE",
         rich_help_panel=RESOURCES,
         show_default=False,
-        help=f"Memory limit for tables and the ground graph, e.g. 500MB. Default: {DEFAULT_MEMORY}.",
+        help=f"Memory limit, e.g. 500MB. Default: {AUTOMATIC_MEMORY} for tables and the ground graph.",
     ),
 ]
 CacheOption = Annotated[

@@ -22,7 +22,9 @@ from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import DataOption, JsonOption, ManifestOption, RunArgument, run_manifest
 from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
+from relcrf.data.store import DEFAULT_MEMORY, parse_size
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.execution.memory import available_bytes
 from relcrf.training import TrainingRequest
 
 T = TypeVar("T")
@@ -122,8 +124,15 @@ def _local_protocol(
         message = f"the run '{run}' was trained on the Spark master '{protocol.spark_master}', which is not contacted by default"
         hint = "specify a master that you trust, e.g. --spark-master 'local[2]'"
         raise UsageError(Diagnostic("E424", message, hint=hint))
-    # The result does not depend on the number of workers.
+    # The result depends neither on the number of workers nor on the memory.
     limited = replace(protocol, workers=min(protocol.workers, os.cpu_count() or 1))
+    if (
+        memory is None
+        and protocol.memory not in ("", DEFAULT_MEMORY)
+        and parse_size(protocol.memory) > available_bytes()
+    ):
+        print_note(f"the run was trained with --memory {protocol.memory}, which exceeds the available memory")
+        limited = replace(limited, memory=DEFAULT_MEMORY)
     options: dict[str, Any] = {"workers": workers, "spark_master": spark_master, "memory": memory}
     return replace(limited, **{name: value for name, value in options.items() if value is not None})
 

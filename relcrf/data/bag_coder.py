@@ -105,7 +105,9 @@ class BagCoder(ColumnCoder):
             selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code}::INTEGER AS code, {amount}::FLOAT AS count"
             for normalize in (False, True):
                 join = self._entity_join(entity.name, table, entity_column, "e", normalize=normalize)
-                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} WHERE {row_filter}"
+                sql = (
+                    f"SELECT {selected} FROM {table.scan} AS raw {join} {self._joins_for(selected)} WHERE {row_filter}"
+                )
                 if self._aggregate_bag(entity.name, attribute, table, sql):
                     return
         message, hint = (

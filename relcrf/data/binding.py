@@ -18,7 +18,7 @@ import numpy as np
 from relcrf.data.bag_coder import BagCoder
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import find_duplicate_rows, integer_sql, required_sql, text_sql
-from relcrf.data.column_coder import MAX_ENUM_VALUES
+from relcrf.data.column_coder import ENUM_FRACTION, ENUM_VALUE_BYTES, MAX_ENUM_VALUES
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import (
     attribute_column,
@@ -158,7 +158,9 @@ class _Binder(BagCoder):
             columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
             self._execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
             return
-        values = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, s.OpenDomain) else domain.values
+        values: Sequence[str] = domain.values if not isinstance(domain, s.OpenDomain) else ()
+        if isinstance(domain, s.OpenDomain):
+            values = tuple(self.vocabulary.get(domain.name, ()))
         self._execute(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if values:
             codes = np.arange(len(values), dtype=np.int32)
@@ -167,11 +169,20 @@ class _Binder(BagCoder):
             self.connection.unregister("known_values")
         if isinstance(domain, s.OpenDomain):
             self._add_data_values(domain, name, len(values))
-            values = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))
-            if 0 < len(values) <= MAX_ENUM_VALUES:
-                in_order = f"SELECT value FROM {name} ORDER BY code"
+            in_order = f"SELECT value FROM {name} ORDER BY code"
+            values = self.bound.read_texts(in_order)
+            if self._has_type(domain.name, name, len(values)):
                 self._execute(f"CREATE TYPE {quoted(domain_type(domain.name))} AS ENUM ({in_order})")
+                self.typed_domains.add(domain.name)
         self.bound.domains[domain.name] = values
+
+    def _has_type(self, domain: str, table: str, n_values: int) -> bool:
+        """Return True if a DuckDB type of the values of an open domain is small; see `MAX_ENUM_VALUES`."""
+        if not 0 < n_values <= MAX_ENUM_VALUES:
+            return False
+        ((n_characters,),) = self._execute(f"SELECT sum(strlen(value)) FROM {table}")
+        n_bytes = int(str(n_characters)) + ENUM_VALUE_BYTES * n_values
+        return n_bytes <= ENUM_FRACTION * self.dataset.store.n_bytes
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
         """Append the values in the data that the table `name` of an open domain lacks, in lexicographic order."""
@@ -291,9 +302,14 @@ class _Binder(BagCoder):
         text = text_sql(table, key)
         typed = required_sql(integer_sql(text) if key_type == "BIGINT" else text)
         # Sorting before numbering is faster than a window that is sorted by the key.
-        rows = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw ORDER BY key"
-        number = "CASE WHEN key IS DISTINCT FROM lag(key) OVER () THEN (row_number() OVER () - 1)::INTEGER END"
         name = quoted(entity_table(entity.name))
+        joins = self._joins_for(*columns)
+        coded = f"SELECT {', '.join([f'{typed} AS key', *columns])} FROM {table.scan} AS raw {joins}"
+        if joins:  # the join with a large table of values and the sort do not fit together
+            self._execute(f"CREATE OR REPLACE TABLE {name} AS {coded}")
+            coded = f"FROM {name}"
+        rows = f"{coded} ORDER BY key"
+        number = "CASE WHEN key IS DISTINCT FROM lag(key) OVER () THEN (row_number() OVER () - 1)::INTEGER END"
         ((size,),) = self._execute(
             f"CREATE OR REPLACE TABLE {name} AS SELECT {required_sql(number)} AS vid, * FROM ({rows})"
         )
@@ -416,8 +432,9 @@ class _Binder(BagCoder):
         arguments = [f"a{k}" for k in range(len(codes))]
         selected = [f"{required_sql(code)} AS {a}" for a, code in zip(arguments, codes, strict=True)]
         selected += [f"{value.code_sql} AS {quoted(value.name)}" for value in values]
+        source = f"{table.scan} AS raw {' '.join(joins)} {self._joins_for(*selected)}"
         ((rows,),) = self._execute(
-            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {', '.join(selected)} FROM {table.scan} AS raw {' '.join(joins)}"
+            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {', '.join(selected)} FROM {source}"
         )
         self.bound.row_counts[table.location] = int(str(rows))
         repeated = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
@@ -449,7 +466,9 @@ class _Binder(BagCoder):
                 )
                 identity.append(text_sql(table, column))
         for value in values if len(identity) == len(columns) else ():
-            duplicates = find_duplicate_rows(self.connection, table, value.raw_column, identity, value.code_sql)
+            # The text of a value of an open domain identifies the value.
+            same = text_sql(table, value.raw_column) if self._joins_for(value.code_sql) else value.code_sql
+            duplicates = find_duplicate_rows(self.connection, table, value.raw_column, identity, same)
             if duplicates:
                 message = (
                     f"a tuple of {relation.name} occurs more than once, with different values of '{value.raw_column}'"

@@ -7,7 +7,7 @@ a value is the index of the value within its domain.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
@@ -16,11 +16,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 import duckdb
 import numpy as np
 
+from relcrf.columns.texts import store_texts
 from relcrf.data.coding import text_sql
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table, plugin_function_name
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import report_read_errors
+from relcrf.data.stream import stream_batches
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.execution.interruption import register_connection
 from relcrf.model.functions import external_function
@@ -55,7 +57,7 @@ class BoundModel:
     spec: ModelSpec
     dataset: Dataset
     sizes: dict[str, int] = field(default_factory=dict)
-    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    domains: dict[str, Sequence[str]] = field(default_factory=dict)
     vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     repairs: list[RowRepair] = field(default_factory=list)
@@ -122,6 +124,16 @@ class BoundModel:
         return (
             self.keys(type_name) if self.spec.entity(type_name) else np.asarray(self.domains[type_name], dtype=object)
         )
+
+    def key_texts(self, entity: str) -> Sequence[str]:
+        """Return the keys of an entity type as texts, in the order of the vids; many keys are not held in memory."""
+        return self.read_texts(f"SELECT CAST(key AS VARCHAR) FROM {quoted(entity_table(entity))} ORDER BY vid")
+
+    def read_texts(self, query: str) -> Sequence[str]:
+        """Return the texts that a query selects, in the order of its rows; many texts are not held in memory."""
+        ((count,),) = self.connection.execute(f"SELECT count(*) FROM ({query})").fetchall()
+        batches = stream_batches(self.connection.sql(query), {"text": object})
+        return store_texts((batch["text"] for batch in batches), int(count), self.dataset.storage)
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
         """Return the state of a predicted attribute by vid, shape (n,), int32; a missing state is -1."""

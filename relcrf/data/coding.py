@@ -235,7 +235,7 @@ def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRow
     return BadRows(int(count), [(int(row), cell) for row, cell, _, _ in rows], earlier)
 
 
-def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
+def text_list_sql(values: Sequence[str]) -> str:
     """Return a SQL list of string literals."""
     return "[" + ", ".join(literal(v) for v in values) + "]"
 

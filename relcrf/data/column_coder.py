@@ -35,6 +35,12 @@ MAX_ENUM_VALUES = 500_000
 """Maximum number of values of an open domain that is also stored as a DuckDB type. A cast to a type is several times faster
 than a join with the table of values, but types are in memory, whatever the memory limit is."""
 
+ENUM_VALUE_BYTES = 110
+"""Memory of a value of a DuckDB type besides its text, in bytes."""
+
+ENUM_FRACTION = 0.1
+"""Maximum memory of a DuckDB type of an open domain, as a fraction of the memory limit."""
+
 
 class ColumnCoder:
     """A builder of the SQL that converts single columns of raw tables; it collects diagnostics in `problems`."""
@@ -47,11 +53,21 @@ class ColumnCoder:
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
         """DuckDB type of the key column, by entity type; an entity type is added when its coded table is created."""
+        self.typed_domains: set[str] = set()
+        """The open domains whose values are also a DuckDB type."""
+        self._domain_joins: dict[str, str] = {}
+        """SQL of the joins with the values of open domains without a DuckDB type, by alias; see `_joins_for`."""
         self.is_optimistic = False
         """Whether SQL of codes stops at the first invalid cell (see `_attempt`), instead of being checked beforehand."""
 
     def _execute(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
+
+    def _joins_for(self, *expressions: str) -> str:
+        """Return SQL of the joins that coded columns need; DuckDB takes three times the memory for scalar subqueries."""
+        return " ".join(
+            join for alias, join in self._domain_joins.items() if any(alias in each for each in expressions)
+        )
 
     @contextmanager
     def _collect_read_errors(self, table: RawTable) -> Iterator[None]:
@@ -143,9 +159,13 @@ class ColumnCoder:
         domain = self.spec.domain(domain_name)
         text = text_sql(table, column)
         if isinstance(domain, OpenDomain):
-            if 0 < len(self.bound.domains[domain_name]) <= MAX_ENUM_VALUES:
+            if domain_name in self.typed_domains:
                 return f"enum_code(TRY_CAST({text} AS {quoted(domain_type(domain_name))}))::INTEGER"
-            return f"(SELECT d.code FROM {quoted(domain_table(domain_name))} AS d WHERE d.value = {text})"
+            alias = quoted(f"values.{domain_name}.{table.name}.{column}")
+            self._domain_joins[alias] = (
+                f"LEFT JOIN {quoted(domain_table(domain_name))} AS {alias} ON {alias}.value = {text}"
+            )
+            return f"{alias}.code"
         if isinstance(domain, RangeDomain):
             number = integer_sql(text)
             code = (

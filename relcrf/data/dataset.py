@@ -46,9 +46,8 @@ from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
     DEFAULT_MEMORY,
     Store,
-    first_line,
+    database_error,
     is_utf8,
-    out_of_memory_error,
     report_file_errors,
     report_read_errors,
     same_name_error,
@@ -445,10 +444,8 @@ class Dataset:
             return
         try:
             description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
-        except duckdb.OutOfMemoryException as error:
-            raise out_of_memory_error(error) from None
         except duckdb.Error as error:
-            raise unreadable_error(source_table.location, notes=(first_line(error),)) from None
+            raise database_error(source_table.location, error) from None
         if fold_name(source_table.name) in self.tables:
             raise same_name_error(
                 source_table.name, self.tables[fold_name(source_table.name)].location, source_table.location

@@ -23,12 +23,21 @@ from relcrf.execution.guarded import GuardedProcess
 from relcrf.execution.interruption import register_connection
 from relcrf.execution.temporary import new_temporary_folder
 
-DEFAULT_MEMORY = "1GB"
+DEFAULT_MEMORY = "auto"
+"""The memory limit `auto`: AUTOMATIC_MEMORY for tables and the ground graph, and all available memory for computations."""
+
+AUTOMATIC_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
 """Fractions of the memory limit for DuckDB's buffers and for the columns of ground graphs. Data beyond these limits is
 moved to files; the rest of the memory is left for computations."""
+
+WORKING_FRACTION = 0.9
+"""Fraction of the memory limit for learning and inference, which begin with `Store.release_buffers`."""
+
+_RELEASED_LIMIT = "16MB"
+"""DuckDB's memory limit for a moment, so that it writes its buffers to files."""
 
 GUARDED_OVERHEAD = 512 * 1024**2
 GUARDED_THREAD_OVERHEAD = 16 * 1024**2
@@ -101,6 +110,13 @@ def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, .
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
+def database_error(location: str, error: duckdb.Error) -> DataError | UsageError:
+    """Return the error for a table that DuckDB cannot read: E315 if the memory limit is too low, else E204."""
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return out_of_memory_error(error)
+    return unreadable_error(location, notes=(first_line(error),))
+
+
 def same_name_error(name: str, one: str, other: str) -> DataError:
     """Return the error for two tables with the same name, at two locations (E205)."""
     message = f"two tables have the name '{name}': {one} and {other}"
@@ -108,6 +124,9 @@ def same_name_error(name: str, one: str, other: str) -> DataError:
         Diagnostic("E205", message, hint="names are compared without case and underscores; rename a table")
     )
 
+
+_OUT_OF_MEMORY = "Out of Memory Error"
+"""Beginning of DuckDB's message if the system denies memory, which a reader of files may raise as another exception."""
 
 DISK_FULL = "No space left on device"
 """The operating system's message for a full disk, which is part of DuckDB's message."""
@@ -134,10 +153,8 @@ def report_file_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except duckdb.OutOfMemoryException as error:
-        raise out_of_memory_error(error) from None
     except duckdb.Error as error:
-        raise unreadable_error(str(path), notes=(first_line(error),)) from None
+        raise database_error(str(path), error) from None
     except OSError as error:
         raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
 
@@ -161,6 +178,8 @@ def report_read_errors(location: str) -> Iterator[None]:
         duckdb.Error,
         RuntimeError,
     ) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
+        if _OUT_OF_MEMORY in str(error):
+            raise out_of_memory_error(error) from None
         if isinstance(error, _NOT_FILE_ERRORS) or any(text in str(error) for text in ("Query interrupted", DISK_FULL)):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
@@ -171,6 +190,20 @@ def io_error_reason(error: duckdb.Error) -> str:
     """Return the reason why the operating system failed to read or to write."""
     text = str(error)
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
+
+
+def parse_size(text: str) -> int:
+    """Return a memory size such as `500MB` or `2GiB` in bytes.
+
+    Raises:
+        UsageError: The text is not a size (E311).
+    """
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", text.strip().upper())
+    unit = 1024 if size is not None and size[3] else 1000
+    n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
+    if n_bytes > _MAX_BYTES:
+        raise UsageError(Diagnostic("E311", f"'{text}' is not a memory size", hint="write a size such as 500MB or 2GB"))
+    return int(n_bytes)
 
 
 class SqlFunction(Protocol):
@@ -289,21 +322,18 @@ class Store(TableStore):
     """An embedded DuckDB database, deleted together with the object.
 
     Args:
-        memory: Memory limit for the database and the columns of ground graphs, e.g. `500MB`.
+        memory: Memory limit, e.g. `500MB`, or `auto` for a limit that does not restrict computations.
 
     Raises:
         UsageError: `memory` is not a size (E311).
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
-        unit = 1024 if size is not None and size[3] else 1000
-        n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
-        if n_bytes > _MAX_BYTES:
-            hint = "write a size such as 500MB or 2GB"
-            raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
-        self.n_bytes = int(n_bytes)
+        n_bytes = parse_size(AUTOMATIC_MEMORY if memory == DEFAULT_MEMORY else memory)
+        self.n_bytes = n_bytes
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
+        self.working_bytes = None if memory == DEFAULT_MEMORY else int(n_bytes * WORKING_FRACTION)
+        """Maximum memory for learning or inference; None for all available memory."""
         root = new_temporary_folder(self)
         try:
             super().__init__(root, f"{int(n_bytes * DUCKDB_FRACTION)}B", root / "tables.duckdb", "main")
@@ -319,6 +349,12 @@ class Store(TableStore):
         weakref.finalize(self, _remove_functions, self.connection, self._functions)
         # The file is deleted with the object, so skip the checkpoint, which takes two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+
+    def release_buffers(self) -> None:
+        """Write DuckDB's buffers to files, so that their memory is free for computations."""
+        with suppress(duckdb.OutOfMemoryException):  # a running query needs its buffers
+            self.connection.execute(f"SET memory_limit = '{_RELEASED_LIMIT}'")
+        self.connection.execute(f"SET memory_limit = '{self.memory_limit}'")
 
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.

@@ -257,7 +257,7 @@ def _label_text(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _convert_values(values: tuple[str, ...], y: Any) -> np.ndarray:
+def _convert_values(values: Sequence[str], y: Any) -> np.ndarray:
     """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings."""
     labels = {_label_text(label): label for label in np.asarray(y).tolist()}
     kind = type(next(iter(labels.values()), ""))

@@ -13,6 +13,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, FitResult, Monitor, Problem
 from relcrf.backends.ess import EssBackend
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
+from relcrf.backends.memory_needs import problem_memory
 from relcrf.backends.registry import make_backend
 from relcrf.backends.weight_priors import agreement_settings
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
@@ -22,6 +23,7 @@ from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import Fold, labelled_in_problem
 from relcrf.evaluation.tempering import TemperedLabels, temper
 from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.execution.memory import memory_exhausted_error, require_memory
 from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.graph.reduction import Role
 
@@ -91,6 +93,8 @@ class AutoBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "auto"
+    learning_arrays: ClassVar[tuple[float, float]] = (6, 6)
+    inference_arrays: ClassVar[tuple[float, float]] = (10, 10)
     uses_candidates: ClassVar[bool] = True
     effort: str = "normal"
     seed: int = 0
@@ -399,6 +403,8 @@ class _Search:
         self.monitor.start_phase(f"trying {system.name} {describe_settings(system)}")
         started, reason = time.process_time(), ""
         try:
+            needed = problem_memory(self.problem, system, learning=True)
+            require_memory(needed, f"backend '{system.name}'", self.problem.memory_limit)
             for number, fold in enumerate(self.folds):
                 if rival is not None and predictions and rival.exceeds(predictions):
                     reason = f"clearly worse than '{rival.system.name}' in {number} of {len(self.folds)} folds"
@@ -411,6 +417,8 @@ class _Search:
                 found.append(learned)
         except RelcrfError as error:
             reason = error.diagnostics[0].message
+        except MemoryError as error:
+            reason = memory_exhausted_error(error).diagnostics[0].message
         seconds = time.process_time() - started
         if reason:
             trial = BackendTrial(system, seconds=seconds, reason=reason)

@@ -22,7 +22,6 @@ from relcrf.evaluation.exactness import Exactness, measure_exactness, sample_sub
 from relcrf.evaluation.prediction_files import PredictionFolder
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
-from relcrf.execution import memory
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.execution.isolated import memory_usage as process_memory
 from relcrf.execution.isolated import run_isolated
@@ -51,7 +50,7 @@ def predict_fold(
     """
     learning, watch = fold.learning_problem(problem), monitor or Monitor()
     started = time.process_time()
-    with shard_if_large(store, learning, n_vectors=memory.LEARNING_VECTORS) as pieces:
+    with shard_if_large(store, learning, system, learning=True) as pieces:
         learned = system.fit(pieces or learning, watch)
     seconds, started = time.process_time() - started, time.process_time()
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,35 +24,141 @@ LEARNING_VECTORS = 30
 INFERENCE_VECTORS = 4
 """Number of weight vectors that inference stores."""
 
+MIN_LIMIT = 64 << 20
+"""Minimum memory for learning and inference, whatever the user's limit; less than Python and its packages need."""
+
+MAX_NOTES = 3
+"""Maximum number of parts of an estimate that a message lists."""
+
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Names of the files with the limit and the usage of a Linux control group: for version 2, then for version 1."""
 
 
-def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: str) -> None:
-    """Reject an operation that needs more memory than is available.
+@dataclass(frozen=True)
+class MemoryUse:
+    """One part of the memory that an operation needs.
 
     Args:
-        graph_bytes: Bytes of the ground graph, or of its part in use, plus the bytes of the candidates' cells.
-        n_weights: Number of weights.
-        n_vectors: Number of weight vectors in memory: `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
+        name: The arrays, as a noun phrase.
+    """
+
+    name: str
+    n_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {format_bytes(self.n_bytes)}"
+
+
+@dataclass(frozen=True)
+class TemplateSize:
+    """The sizes of one template of a ground graph.
+
+    Args:
+        n_bytes: Bytes of the factors in memory.
+        n_cells: Number of entries of the tables of the factors over two or more variables.
+    """
+
+    name: str
+    n_bytes: int
+    n_weights: int
+    n_cells: int = 0
+
+
+@dataclass(frozen=True)
+class WorkingArrays:
+    """The numbers of arrays that a method has in memory at the same time, as upper bounds of measured peaks.
+
+    Args:
+        states: Arrays with one number for each state of each variable.
+        cells: Arrays with one number for each entry of the table of each factor over two or more variables.
+        weights: Arrays with one number for each weight.
+    """
+
+    states: float
+    cells: float
+    weights: int
+
+
+def estimate_memory(
+    templates: Sequence[TemplateSize], n_variables: int, n_states: int, arrays: WorkingArrays, n_extra_bytes: int = 0
+) -> tuple[MemoryUse, ...]:
+    """Return the parts of the memory that learning or inference needs, the largest part first.
+
+    Args:
+        n_states: Sum of the numbers of states of all variables.
+        n_extra_bytes: Bytes of the cells of candidates.
+    """
+    graph = [MemoryUse(f"factors of '{each.name}'", SCRATCH_FACTOR * each.n_bytes) for each in templates]
+    tables = [
+        MemoryUse(f"tables of '{each.name}' ({each.n_cells:,} entries)", int(8 * arrays.cells * each.n_cells))
+        for each in templates
+    ]
+    weights = [
+        MemoryUse(f"weights of '{each.name}' ({each.n_weights:,})", 8 * arrays.weights * each.n_weights)
+        for each in templates
+    ]
+    states = MemoryUse(
+        f"probabilities of {n_variables:,} variables with {n_states:,} states in all", int(8 * arrays.states * n_states)
+    )
+    candidates = MemoryUse("cells of candidates", SCRATCH_FACTOR * n_extra_bytes)
+    uses = (use for use in (*graph, *tables, *weights, states, candidates) if use.n_bytes)
+    return tuple(sorted(uses, key=lambda use: -use.n_bytes))
+
+
+def total_bytes(uses: Sequence[MemoryUse]) -> int:
+    """Return the sum of the parts of an estimate."""
+    return sum(use.n_bytes for use in uses)
+
+
+_latest_estimate: list[MemoryUse] = []
+"""The parts of the latest estimate, which `memory_exhausted_error` names."""
+
+
+def require_memory(uses: Sequence[MemoryUse], operation: str, limit: int | None = None) -> None:
+    """Reject an operation that needs more memory than is available, or than the user allows.
+
+    Args:
+        uses: The parts of the memory that the operation needs, the largest part first.
         operation: The operation, as a noun phrase that becomes the subject of the message.
+        limit: The user's limit in bytes; None if there is none.
 
     Raises:
-        UsageError: The operation needs more memory than is available (E435).
+        UsageError: The operation needs more memory than is available or allowed (E435).
     """
-    needed, available = SCRATCH_FACTOR * graph_bytes + 8 * n_vectors * n_weights, available_bytes()
-    if needed <= available:
+    _latest_estimate[:] = uses
+    needed, available = total_bytes(uses), available_bytes()
+    allowed = available if limit is None else max(limit, MIN_LIMIT)
+    if needed <= min(available, allowed):
         return
-    message = (
-        f"{operation} would take about {_format_bytes(needed)} of memory, but {_format_bytes(available)} are available"
+    message = f"{operation} would take about {format_bytes(needed)} of memory, but "
+    if allowed < available:
+        message += f"--memory allows {format_bytes(allowed)}"
+        hint = "raise --memory, or add conditions to the templates to get fewer factors, keys and values"
+    else:
+        message += f"{format_bytes(available)} are available"
+        hint = (
+            "set a smaller --memory to work in shards, or add conditions to the templates to get fewer factors and keys"
+        )
+    raise UsageError(Diagnostic("E435", message, hint=hint, notes=_describe(uses)))
+
+
+def memory_exhausted_error(error: MemoryError) -> UsageError:
+    """Return the error for an allocation that failed; it names the largest parts of the latest estimate (E435)."""
+    reason = str(error).strip().partition("\n")[0]
+    notes = ((reason[0].lower() + reason[1:],) if reason else ()) + _describe(_latest_estimate)
+    hint = (
+        "free memory, raise the limit of the process (ulimit -v), or reduce the tables; 'relcrf plan' lists the sizes"
     )
-    notes = (f"a graph of {_format_bytes(graph_bytes)}, and {n_weights:,} weights",)
-    hint = "set a smaller --memory to work in shards, or add conditions to the templates to get fewer factors and keys"
-    raise UsageError(Diagnostic("E435", message, hint=hint, notes=notes))
+    return UsageError(Diagnostic("E435", "the memory is exhausted", hint=hint, notes=notes))
 
 
-def _format_bytes(n_bytes: int) -> str:
+def _describe(uses: Sequence[MemoryUse]) -> tuple[str, ...]:
+    return tuple(str(use) for use in uses[:MAX_NOTES])
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Return a size in MiB or GiB as text."""
     return f"{n_bytes / (1 << 30):,.1f} GiB" if n_bytes >= 1 << 30 else f"{n_bytes / (1 << 20):,.0f} MiB"
 
 

@@ -29,7 +29,10 @@ from relcrf.kernels import score_tables
 from relcrf.kernels.distinct import distinct, number_rows
 
 CHUNK = 1 << 13
-"""Number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
+"""Maximum number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
+
+MAX_CHUNK_CELLS = 1 << 21
+"""Maximum number of table entries that are expanded at a time (16 MiB), which limits the chunks of terms with large tables."""
 
 MAX_COPIED_ROW_BYTES = 64
 """Maximum bytes of features per factor (one cache line) for which `reordered` copies the features in the new order."""
@@ -293,9 +296,11 @@ class ReducedGraph:
         return np.asarray(cell - self.table_start[start])
 
     def edge_chunks(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of edges whose expanded tables fit into the cache."""
-        for start in range(0, self.n_edges, CHUNK):
-            yield start, min(start + CHUNK, self.n_edges)
+        """Yield ranges of edges whose expanded tables fit into the cache, unless single tables are larger."""
+        largest = int(np.diff(self.table_start).max(initial=1))
+        step = max(1, min(CHUNK, MAX_CHUNK_CELLS // max(largest, 1)))
+        for start in range(0, self.n_edges, step):
+            yield start, min(start + step, self.n_edges)
 
     def with_edges(self, indices: np.ndarray) -> ReducedGraph:
         """Return the graph without cliques and with only the edges at `indices`, which must ascend."""
@@ -375,10 +380,12 @@ class ReducedGraph:
         moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=remaining_factor)
         return replace(moved, full_tables=_are_full_tables(group, moved))
 
-    def _split_span(self, span: slice) -> Sequence[slice]:
-        if 0 < span.stop - span.start <= CHUNK:
+    @staticmethod
+    def _split_span(span: slice, group: FactorGroup) -> Sequence[slice]:
+        step = max(1, min(CHUNK, MAX_CHUNK_CELLS // max(group.n_patterns, 1)))
+        if 0 < span.stop - span.start <= step:
             return (span,)
-        return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
+        return [slice(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
 
     def _table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
         """Return the bases, strides, table shapes and table offsets of some terms; offsets are relative to `origin`."""
@@ -408,7 +415,7 @@ class ReducedGraph:
         """Add the log potentials of some terms to `out`; with `overwrite` and `full_tables`, assign them instead."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
-        for chunk in self._split_span(span):
+        for chunk in self._split_span(span, group):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, out)
                 rows = chunk if terms.factor is None else terms.factor[chunk]
@@ -424,7 +431,7 @@ class ReducedGraph:
     def _add_counts(self, terms: TableTerms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
-        for chunk in self._split_span(span):
+        for chunk in self._split_span(span, group):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, values)
                 if group.features.rows_are_equal:

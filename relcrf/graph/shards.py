@@ -26,6 +26,9 @@ from relcrf.kernels.distinct import distinct
 SHARD_FACTORS = 1_000_000
 """Default number of factors per shard."""
 
+STATES_PER_FACTOR = 8
+"""Number of joint states from which a factor counts as several factors, because its arrays are larger than the factor."""
+
 MAX_SHARDS = 128
 """Maximum number of shards, because each shard has a few open files while it is written."""
 
@@ -46,6 +49,11 @@ class Shard:
     variables: np.ndarray
 
 
+def factor_load(group: FactorGroup) -> int:
+    """Return the number of factors with a few joint states that need as much memory as one factor of a group."""
+    return 1 if group.is_agreement else 1 + group.n_joint_states // STATES_PER_FACTOR
+
+
 def cut_into_shards(
     graph: FactorGraph,
     roles: np.ndarray,
@@ -60,8 +68,8 @@ def cut_into_shards(
         roles: A `Role` for each variable, shape (n_variables,), int8.
         states: State of each variable, shape (n_variables,), int32.
         folder: Empty folder, in which one folder per shard is created.
-        shard_factors: Target number of factors per shard. A component is never divided, so a shard may have more
-            factors.
+        shard_factors: Target number of factors per shard, with large factors counted several times (`factor_load`). A
+            component is never divided, so a shard may have more factors.
         on_progress: Function that is called with a description of each step.
 
     Returns:
@@ -86,6 +94,11 @@ def cut_into_shards(
         groups = [group_in_shard for groups in shard_groups if (group_in_shard := groups[k]) is not None]
         _write_shard(shard_folder, groups, free[bounds[k] : bounds[k + 1]], graph.cardinality, roles, states)
     return folders
+
+
+def read_load(folder: Path) -> int:
+    """Return the number of factors of a shard, with large factors counted several times (`factor_load`)."""
+    return int(json.loads((folder / "shard.json").read_text())["load"])
 
 
 def load_shard(folder: Path) -> Shard:
@@ -117,8 +130,9 @@ def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, si
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:
         factors_per_row = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else 1
+        row_load = factors_per_row * factor_load(group)
         for _, first in _iter_first_free(group, free):
-            load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * factors_per_row
+            load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * row_load
     size = max(size, int(load.sum()) // MAX_SHARDS + 1)
     roots = np.flatnonzero(free & (parent == np.arange(len(parent))))
     load_before = np.cumsum(load[roots]) - load[roots]
@@ -239,4 +253,5 @@ def _write_shard(
     arrays = {"variables": variables, "cardinality": cardinality[variables], "roles": roles[variables]}
     for name, array in {**arrays, "states": states[variables]}.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    (folder / "shard.json").write_text(json.dumps({"groups": descriptions}))
+    load = sum(group.n_factors * factor_load(group) for group in groups)
+    (folder / "shard.json").write_text(json.dumps({"groups": descriptions, "load": load}))

@@ -23,7 +23,7 @@ from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.group_builder import DenseKeyMap, GroupBuilder, SortedBindings
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, build_key_dictionary, encode_keys
 from relcrf.grounding.lower import LoweredTemplate
-from relcrf.grounding.patterns import pattern_names, state_patterns
+from relcrf.grounding.patterns import pattern_names, require_pattern_memory, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition
 from relcrf.grounding.variables import VariableBlock, domain_values, find_block
 from relcrf.kernels.distinct import distinct
@@ -134,7 +134,7 @@ class BlockGrounder:
         weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
-    def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
+    def term_values(self, lowered: LoweredTemplate) -> list[Sequence[str]]:
         """Return the possible values of each random term."""
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
@@ -177,6 +177,8 @@ class CaseBuilder(Generic[T]):
             UsageError: if there are too many combinations of keys.
         """
         grounder, coded_keys, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
+        store = grounder.bound.dataset.store
+        require_pattern_memory(lowered, grounder.term_values(lowered), store.working_bytes)
         if not lowered.evidence:
             self._get_case(())  # creates a group even if the template has no bindings
         coded_keys.check_combination_count()

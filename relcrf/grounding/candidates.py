@@ -65,7 +65,7 @@ class CandidateSpace:
 
     def key_texts(self, side: int) -> list[tuple[str, ...]]:
         """Return the texts of each key of a literal."""
-        return self.coded_keys[side].decode_combined(self.key_codes[side])
+        return list(self.coded_keys[side].decode_combined(self.key_codes[side]))
 
     def keys_by_text(self, side: int) -> dict[tuple[str, ...], int]:
         """Return the index of each key of a literal, by the texts of the key."""
@@ -213,7 +213,7 @@ def _ground_space(
     return CandidateSpace(split, space, patterns, tuple(key_codes), tuple(own_keys))
 
 
-def _table_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> np.ndarray:
+def _table_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> np.ndarray:
     """Return the patterns of a table, shape (n_joint_states, n_weights).
 
     Raises:

@@ -244,7 +244,7 @@ def _status_names(variables: Sequence[VariableBlock], group: FactorGroup) -> tup
     """Return the names of all pairs of statuses of the two variables of a factor."""
     names: list[tuple[str, ...]] = []
     for variables_of_slot, k in zip(group.scope, group.cardinalities, strict=True):
-        values = tuple(str(state) for state in range(k))
+        values: Sequence[str] = tuple(str(state) for state in range(k))
         if len(variables_of_slot):
             values = next(b.values for b in variables if b.start <= variables_of_slot[0] < b.start + b.count)
         names.append((*values, *UNOBSERVED_STATUSES))

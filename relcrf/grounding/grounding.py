@@ -66,7 +66,7 @@ class Grounding:
     templates: tuple[TemplateInfo, ...]
     group_names: tuple[str, ...]
     bindings: Mapping[str, int]
-    domains: Mapping[str, tuple[str, ...]]
+    domains: Mapping[str, Sequence[str]]
     gate_grounder: GateGrounder
 
     def __repr__(self) -> str:

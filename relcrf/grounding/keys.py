@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relcrf.columns.texts import MAX_HELD_TEXTS, TextRows
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.errors import Diagnostic, UsageError
@@ -33,11 +34,11 @@ class KeyDictionary:
     """
 
     domain: str | None
-    values: tuple[tuple[str, ...], ...]
+    values: Sequence[tuple[str, ...]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys as plain data for JSON."""
-        return {"domain": self.domain, "values": self.values}
+        return {"domain": self.domain, "values": tuple(self.values)}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class CodedKeys:
     """
 
     lowered: LoweredTemplate
-    texts: tuple[tuple[str, ...], ...]
+    texts: tuple[Sequence[str], ...]
     has_fixed_keys: bool
 
     @property
@@ -78,22 +79,22 @@ class CodedKeys:
             out = out.astype(np.int64) * len(text) + code
         return out
 
-    def decode_combined(self, combined: np.ndarray) -> list[tuple[str, ...]]:
+    def decode_combined(self, combined: np.ndarray) -> TextRows:
         """Return, for each combined code, the texts of the items of `per`."""
-        columns: list[list[str]] = []
+        codes: list[np.ndarray] = []
         remainder = combined.astype(np.int64)
         for text in reversed(self.texts):
             remainder, code = np.divmod(remainder, max(len(text), 1))
-            columns.insert(0, [text[c] for c in code])
-        return list(zip(*columns, strict=True))
+            codes.insert(0, code.astype(np.int32))
+        return TextRows(self.texts, codes)
 
 
-def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
+def fixed_key_values(bound: BoundModel, key: KeyColumn) -> Sequence[str] | None:
     """Return the texts of an item's codes if the codes are fixed (domain, entity or truth value), else None."""
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
-        return tuple(str(k) for k in bound.keys(key.value_type.entity))
+        return bound.key_texts(key.value_type.entity)
     if isinstance(key.value_type, Bool):
         return BOOL_VALUES
     return None
@@ -117,15 +118,14 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
     return CodedKeys(replace(lowered, plan=plan), tuple(texts), has_fixed_keys)
 
 
-def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
+def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> Sequence[str]:
     """Create a table with a code for each value of a column, in the order of the texts of the values; return the texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
     columns = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
     bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {columns} FROM {quoted(table)}")
-    rows = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
-    return tuple(str(text) for (text,) in rows)
+    return bound.read_texts(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code")
 
 
 def build_key_dictionary(
@@ -145,7 +145,11 @@ def build_key_dictionary(
     if first.has_fixed_keys and all(m.has_fixed_keys and m.texts == first.texts for m in coded_keys):
         kind = first.lowered.keys[0].value_type
         domain = kind.domain if isinstance(kind, DomainType) else None
-        return KeyDictionary(domain, tuple((text,) for text in first.texts[0])), [None] * len(coded_keys)
+        return KeyDictionary(domain, _hold(TextRows(first.texts))), [None] * len(coded_keys)
+    if len(coded_keys) == 1:  # different codes have different texts
+        keys = seen_keys[0]
+        dense_map = DenseKeyMap(keys, np.arange(len(keys), dtype=np.int32))
+        return KeyDictionary(None, _hold(first.decode_combined(keys))), [dense_map]
     dense_of_text: dict[tuple[str, ...], int] = {}
     key_maps: list[DenseKeyMap | None] = []
     for member, keys in zip(coded_keys, seen_keys, strict=True):
@@ -157,6 +161,11 @@ def build_key_dictionary(
         )
         key_maps.append(DenseKeyMap(keys, dense))
     return KeyDictionary(None, tuple(dense_of_text)), key_maps
+
+
+def _hold(rows: TextRows) -> Sequence[tuple[str, ...]]:
+    """Return rows as a tuple unless there are many."""
+    return tuple(rows) if len(rows) <= MAX_HELD_TEXTS else rows
 
 
 def count_keys(bound: BoundModel, lowered: Sequence[LoweredTemplate]) -> int:

@@ -6,7 +6,7 @@ a logical variable of a declaration. An *existential name* is a variable that oc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -44,7 +44,7 @@ class LoweringContext:
     """The inputs of lowering: the model, the values of each domain, and the length of each vector attribute."""
 
     spec: ModelSpec
-    domains: Mapping[str, tuple[str, ...]]
+    domains: Mapping[str, Sequence[str]]
     vector_lengths: Mapping[tuple[str, str], int]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.execution.memory import MemoryUse, require_memory
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.language.render import render_expression
 from relcrf.model.expressions import Atom, Attribute, Boolean, Comparison, Connective, Expression, Not
@@ -15,6 +17,12 @@ from relcrf.model.types import Bool, DomainType
 
 MAX_PATTERNS = 1_000_000
 """Maximum number of patterns of a table."""
+
+ARRAYS_PER_FORMULA = 4
+"""Number of arrays with a number for each joint state, besides the states themselves, while a formula is evaluated."""
+
+MIN_PATTERN_BYTES = 1 << 20
+"""Size of patterns below which the available memory is not queried, which would take longer than the patterns."""
 
 _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
@@ -26,7 +34,7 @@ _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> int:
+def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> int:
     """Return the number of patterns of a template.
 
     Args:
@@ -38,7 +46,37 @@ def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> i
     return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else int(np.prod([float(n) for n in sizes]))
 
 
-def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
+def is_agreement(lowered: LoweredTemplate) -> bool:
+    """Return True if a template is an agreement: the formula `a == b` of two random terms of one domain."""
+    if lowered.is_table or len(lowered.terms) != 2 or lowered.template.is_hard:
+        return False
+    match lowered.template.over[0]:
+        case Comparison(operator="==", left=left, right=right):
+            return len(set(lowered.term_types)) == 1 and {left, right} == set(lowered.terms)
+    return False
+
+
+def require_pattern_memory(lowered: LoweredTemplate, values: Sequence[Sequence[str]], limit: int | None) -> None:
+    """Reject a formula or a symmetric table over so many joint states that its patterns exceed the memory.
+
+    Args:
+        limit: The user's limit in bytes; None permits all available memory.
+
+    Raises:
+        UsageError: The patterns need more memory than is available or allowed (E435).
+    """
+    sizes = [len(v) for v in values]
+    if lowered.is_table and not lowered.template.symmetric:
+        return  # the patterns are the identity matrix, which is not stored
+    # A symmetric table stores a pattern for each pair; a formula is evaluated on arrays of all joint states.
+    n_arrays = count_patterns(lowered, values) if lowered.is_table else len(sizes) + ARRAYS_PER_FORMULA
+    name = f"joint states of '{lowered.template.name}' ({' x '.join(f'{n:,}' for n in sizes)})"
+    use = MemoryUse(name, 8 * math.prod(sizes) * n_arrays)
+    if use.n_bytes > MIN_PATTERN_BYTES:
+        require_memory((use,), f"template '{lowered.template.name}'", limit)
+
+
+def pattern_names(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Return the text of each pattern: the formula as in the model or, for a table, the values of each joint state.
 
     Raises:
@@ -56,7 +94,7 @@ def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tu
 
 
 def state_patterns(
-    lowered: LoweredTemplate, values: list[tuple[str, ...]], evidence: Mapping[Expression, int]
+    lowered: LoweredTemplate, values: Sequence[Sequence[str]], evidence: Mapping[Expression, int]
 ) -> np.ndarray | None:
     """Return the patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity matrix.
 
@@ -90,7 +128,7 @@ class _FormulaEvaluator:
         self,
         lowered: LoweredTemplate,
         states: np.ndarray,
-        values: list[tuple[str, ...]],
+        values: Sequence[Sequence[str]],
         evidence: Mapping[Expression, int],
     ) -> None:
         self.scope, self.terms = lowered.scope, lowered.terms

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.data.bound_model import BoundModel, reraises_plugin_errors
+from relcrf.data.names import relation_table
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.candidate_split import split_candidates
@@ -25,7 +26,7 @@ from relcrf.grounding.group_builder import count_group_bytes
 from relcrf.grounding.hubs import describe_worst_hub
 from relcrf.grounding.keys import count_keys, fixed_key_values
 from relcrf.grounding.lower import LoweredTemplate, lower_template
-from relcrf.grounding.patterns import count_patterns, state_patterns
+from relcrf.grounding.patterns import count_patterns, is_agreement, require_pattern_memory, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition, reduce_to_one_row
 from relcrf.grounding.variables import domain_values
 from relcrf.model.expressions import Attribute
@@ -52,6 +53,8 @@ class TemplatePlan:
         cells: for candidates, the number of cells (see `candidates.py`), which are stored instead of factors.
         rows: number of table rows if the factors repeat for each row (see `row_repetition.py`), else 1; `bytes` is the
             memory for one row.
+        table_cells: number of entries of the tables of the factors over two or more variables; the table of an agreement is
+            a single number.
     """
 
     name: str
@@ -64,6 +67,7 @@ class TemplatePlan:
     is_candidate: bool = False
     cells: int = 0
     rows: int = 1
+    table_cells: int = 0
 
     @property
     def stored_bindings(self) -> int:
@@ -126,6 +130,7 @@ def _plan_template(
 ) -> TemplatePlan:
     bound = degrees.bound
     values = [domain_values(bound, kind) for kind in lowered.term_types]
+    require_pattern_memory(lowered, values, bound.dataset.store.working_bytes)
     is_small = size.is_exact and size.bindings <= MAX_COUNTED_BINDINGS
     n_keys = count_keys(bound, weight_group) if is_small else _max_keys(bound, lowered, size.bindings)
     weights = n_keys * max(1, len(lowered.features)) * count_patterns(lowered, values)
@@ -134,14 +139,13 @@ def _plan_template(
     else:
         groups = [(_max_factors(bound, lowered, size.bindings), size.bindings)]
     arity, width, has_keys = len(lowered.variables), len(lowered.features), bool(lowered.keys)
-    n_bytes = sum(
-        count_group_bytes(n_bindings, n_factors, arity, width, has_keys=has_keys) for n_factors, n_bindings in groups
-    )
+    n_bytes = sum(count_group_bytes(n_bindings, n, arity, width, has_keys=has_keys) for n, n_bindings in groups)
     rows = repetition.n_rows if repetition else 1
+    n_factors = sum(n for n, _ in groups) * rows
     return TemplatePlan(
         lowered.template.name,
         size.bindings * rows,
-        sum(n_factors for n_factors, _ in groups) * rows,
+        n_factors,
         weights,
         n_bytes + (4 * rows if repetition else 0),
         size.is_exact,
@@ -149,7 +153,20 @@ def _plan_template(
         lowered.template.is_candidate,
         _count_cells(degrees, lowered.template) if lowered.template.is_candidate else 0,
         rows,
+        n_factors * (1 if is_agreement(lowered) else math.prod(map(len, values))) if arity > 1 else 0,
     )
+
+
+def count_states(bound: BoundModel) -> tuple[int, int]:
+    """Return the number of random variables and the sum of their numbers of states."""
+    blocks = [
+        (bound.sizes[entity.name], attribute.type)
+        for entity in bound.spec.entities
+        for attribute in entity.attributes
+        if attribute.is_random
+    ]
+    blocks += [(bound.count_rows(relation_table(r.name)), r.type) for r in bound.spec.random_relations]
+    return sum(n for n, _ in blocks), sum(n * len(domain_values(bound, kind)) for n, kind in blocks)
 
 
 def _count_cells(degrees: DegreeCache, template: Template) -> int:
@@ -181,7 +198,7 @@ def _max_factors(bound: BoundModel, lowered: LoweredTemplate, bindings: int) -> 
 
 
 def _count_groups(
-    bound: BoundModel, lowered: LoweredTemplate, bindings: int, values: list[tuple[str, ...]]
+    bound: BoundModel, lowered: LoweredTemplate, bindings: int, values: Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
     """Return the numbers of factors and bindings of each group of a template."""
     is_unary = len(lowered.variables) == 1

@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from relcrf.columns.texts import take_texts
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import entity_table, relation_table, type_table
@@ -129,7 +130,7 @@ def _nearest_arguments(bound: BoundModel, block: VariableBlock, arguments: Seque
 
 def _code_texts(bound: BoundModel, type_name: str, codes: np.ndarray) -> np.ndarray:
     if bound.spec.entity(type_name) is None:
-        return np.asarray(bound.texts(type_name)[codes])
+        return take_texts(bound.domains[type_name], codes)
     (keys,) = _read_columns(bound, entity_table(type_name), ["CAST(key AS VARCHAR)"], codes)
     return keys
 

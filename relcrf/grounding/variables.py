@@ -48,7 +48,7 @@ class VariableBlock:
     attribute: str | None
     start: int
     count: int
-    values: tuple[str, ...]
+    values: Sequence[str]
     argument_types: tuple[str, ...]
     argument_names: tuple[str, ...]
     is_latent: bool = False
@@ -74,7 +74,7 @@ def find_block(term: Attribute | Atom, scope: NameScope, blocks: Sequence[Variab
     return next(block for block in blocks if (block.owner, block.attribute) == owner)
 
 
-def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
+def domain_values(bound: BoundModel, value_type: ValueType) -> Sequence[str]:
     """Return the values of a random term's type, in the order of its states."""
     return BOOL_VALUES if isinstance(value_type, Bool) else bound.domains[getattr(value_type, "domain", "")]
 

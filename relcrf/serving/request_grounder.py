@@ -96,7 +96,7 @@ class RequestGrounder:
             raise FastPathUnavailable("the request is large")
         bound = self._bound
         bound.coded, bound.external_tables = tables, dict(tables.bags)
-        bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, tables.domains, tables.vector_lengths
+        bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, {**tables.domains}, tables.vector_lengths
         bound.closed_world, bound.product_relations, bound.notes = tables.closed_world, set(), []
         self._load_tables(tables, lowered_model)
         if lowered_model is not self._model_of_views:

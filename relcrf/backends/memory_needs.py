@@ -1,0 +1,62 @@
+"""The memory that learning and inference need, estimated from the sizes of a ground graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, Problem
+from relcrf.execution.memory import (
+    INFERENCE_VECTORS,
+    LEARNING_VECTORS,
+    MemoryUse,
+    TemplateSize,
+    WorkingArrays,
+    estimate_memory,
+)
+from relcrf.graph.reduction import Role
+
+RESULT_ARRAYS = 3
+"""Number of arrays with a number for each state of each variable that the result of inference in shards needs."""
+
+
+def working_arrays(backend: AbstractBackend, *, learning: bool) -> WorkingArrays:
+    """Return the numbers of arrays that a backend has in memory during learning or inference."""
+    states, cells = backend.learning_arrays if learning else backend.inference_arrays
+    return WorkingArrays(states, cells, LEARNING_VECTORS if learning else INFERENCE_VECTORS)
+
+
+def problem_memory(problem: Problem, backend: AbstractBackend, *, learning: bool) -> tuple[MemoryUse, ...]:
+    """Return the parts of the memory that a backend needs for a problem in memory, the largest part first."""
+    candidates = sum(space.nbytes for space in problem.candidates)
+    arrays = working_arrays(backend, learning=learning)
+    return estimate_memory(template_sizes(problem), *_count_states(problem), arrays, candidates)
+
+
+def shared_memory(problem: Problem, *, learning: bool) -> tuple[MemoryUse, ...]:
+    """Return the parts of the memory that are needed besides the shards if the graph is stored in shards."""
+    sizes = [TemplateSize(block.name, 0, block.size) for block in problem.graph.layout.blocks]
+    candidates = sum(space.nbytes for space in problem.candidates)
+    arrays = WorkingArrays(0 if learning else RESULT_ARRAYS, 0, LEARNING_VECTORS if learning else INFERENCE_VECTORS)
+    return estimate_memory(sizes, *_count_states(problem), arrays, candidates)
+
+
+def _count_states(problem: Problem) -> tuple[int, int]:
+    free = problem.roles == Role.FREE
+    return int(free.sum()), int(problem.graph.cardinality[free].sum(dtype=np.int64))
+
+
+def template_sizes(problem: Problem) -> Sequence[TemplateSize]:
+    """Return the size of each template of a problem's graph; factors over one free variable have no table."""
+    sizes = []
+    for number, block in enumerate(problem.graph.layout.blocks):
+        groups = [group for group in problem.graph.groups if group.block == number]
+        # The table of an agreement is a single number.
+        cells = sum(
+            group.n_factors * (1 if group.is_agreement else group.n_joint_states)
+            for group in groups
+            if len(group.scope) > 1
+        )
+        sizes.append(TemplateSize(block.name, sum(group.nbytes for group in groups), block.size, cells))
+    return sizes

@@ -1,9 +1,10 @@
-"""Results of commands that are killed at random times.
+"""Results of commands that are killed, terminated or stopped by a time limit at random times.
 
     python benchmarks/kills.py --kills 300 --seed 1
+    python benchmarks/kills.py --kills 100 --stop term
 
-Each command is killed by SIGKILL after a time that is uniform between 0 and its duration, in a process that is forked after the
-imports. After each kill, every file or folder that the command writes must be the old one or the new one, byte for byte. The
+Each command is stopped after a time that is uniform between 0 and its duration, in a process that is forked after the
+imports. After each stop, every file or folder that the command writes must be the old one or the new one, byte for byte. The
 same command then runs undisturbed: it must succeed and write the new bytes, leave no unfinished files, and remove the temporary
 folders of the killed process. In the last row, two processes ground into one cache, and one of them is killed.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -39,6 +41,12 @@ from web import make_web  # noqa: E402
 PAGES = 30
 NO_KILL = 3600.0
 """Seconds after which an undisturbed command is killed: never."""
+
+STOPS = {"kill": (signal.SIGKILL, -9), "term": (signal.SIGTERM, 143), "int": (signal.SIGINT, 130), "time": (None, 4)}
+"""The signal and the exit code of each way to stop a command; `time` is the option --time-limit."""
+
+TIME_LIMITED = ("train", "predict", "ground")
+"""The commands with the option --time-limit."""
 
 COUNTS = ("kills", "old", "new", "torn", "failed", "different", "unfinished", "temporary")
 
@@ -104,23 +112,27 @@ def run_undisturbed(case: Case, mortals: Mortals) -> tuple[Parts, float]:
 
 
 def kill_once(
-    case: Case, processes: Sequence[Mortals], seconds: float, new: Parts, stable: set[str], folder: Path
+    case: Case, processes: Sequence[Mortals], stop: str, seconds: float, new: Parts, stable: set[str], folder: Path
 ) -> None:
-    """Kill a command once, check the result, run the command again, and check this result."""
+    """Stop a command once, check the result, run the command again, and check this result."""
     case.reset()
     old = read_parts(case.folder)
-    limits = [seconds, *[NO_KILL] * (case.processes - 1)]
-    arguments = case.arguments()
+    number, stopped_code = STOPS[stop]
+    limits = [NO_KILL if number is None else seconds, *[NO_KILL] * (case.processes - 1)]
+    arguments = [*case.arguments(), *(("--time-limit", f"{seconds:.4f}s") if number is None else ())]
     with ThreadPoolExecutor(case.processes) as pool:
-        jobs = [pool.submit(m.run, *arguments, seconds=s) for m, s in zip(processes, limits, strict=False)]
+        jobs = [
+            pool.submit(m.run, *arguments, seconds=s, number=number or signal.SIGKILL)
+            for m, s in zip(processes, limits, strict=False)
+        ]
         codes = [job.result()[0] for job in jobs]
     counts, found = case.counts, read_parts(case.folder)
-    counts["kills"] += codes[0] == -9
+    counts["kills"] += codes[0] == stopped_code
     names = found.keys() | old.keys() | new.keys()
     whole = all(found.get(n) in (old.get(n), new.get(n)) if n in stable else found.get(n) != b"" for n in names)
     is_new = all(found.get(n) == new.get(n) for n in stable)
     counts["torn" if not whole else "new" if is_new else "old"] += 1
-    counts["failed"] += any(codes[1:]) or codes[0] not in (0, -9)
+    counts["failed"] += any(codes[1:]) or codes[0] not in (0, stopped_code)
     stale = list(folder.iterdir())
     code, _ = processes[0].run(*case.arguments(), seconds=NO_KILL)
     found = read_parts(case.folder)
@@ -167,6 +179,7 @@ def main() -> None:
     parser = BenchmarkParser(__doc__, quick="7 kills")
     parser.add_argument("--kills", type=int, default=300, help="number of kills of all commands together")
     parser.add_argument("--seed", type=int, default=1, help="seed of the times")
+    parser.add_argument("--stop", choices=STOPS, default="kill", help="how commands are stopped")
     chosen = parser.parse_args()
     kills, generator = sized(chosen, chosen.kills, 7, 2), np.random.default_rng(chosen.seed)
     with tempfile.TemporaryDirectory() as name:
@@ -176,6 +189,7 @@ def main() -> None:
         os.environ["TMPDIR"] = str(temporary)
         processes = [Mortals(), Mortals()]
         cases = make_cases(folder, lambda *argv: processes[0].run(*argv, warm=True))
+        cases = [case for case in cases if chosen.stop != "time" or case.name in TIME_LIMITED]
         cases = cases[: sized(chosen, None, None, 2)]
         for number, case in enumerate(cases):
             case.reset()
@@ -187,7 +201,7 @@ def main() -> None:
                 shutil.rmtree(path, ignore_errors=True)
             share = kills * (number + 1) // len(cases) - kills * number // len(cases)
             while case.counts["kills"] < share:  # a command can end before the time
-                kill_once(case, processes, generator.uniform(0, seconds), new, stable, temporary)
+                kill_once(case, processes, chosen.stop, generator.uniform(0, seconds), new, stable, temporary)
             print(
                 f"{case.name}: {seconds:.2f} s, {dict(case.counts)}; compared: {', '.join(sorted(stable))}", flush=True
             )
@@ -200,7 +214,11 @@ def main() -> None:
     table.add_row("total", *(str(total[count]) for count in COUNTS))
     Console(width=100).print(table)
     rows = {case.name: {count: case.counts[count] for count in COUNTS} for case in cases}
-    print(json.dumps({"relcrf": relcrf.__version__, "seed": chosen.seed, "commands": rows, "total": total}))
+    print(
+        json.dumps(
+            {"relcrf": relcrf.__version__, "seed": chosen.seed, "stop": chosen.stop, "commands": rows, "total": total}
+        )
+    )
 
 
 if __name__ == "__main__":

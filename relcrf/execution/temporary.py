@@ -32,7 +32,7 @@ def new_temporary_folder(owner: object) -> Path:
     Raises:
         OSError: The folder cannot be created.
     """
-    _remove_stale_folders_once(tempfile.gettempdir())
+    remove_stale_folders_once(tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
     lock = os.open(folder / _UNLOCKED_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with suppress(OSError):  # a file system without locks; the folder is then never taken for stale
@@ -60,7 +60,8 @@ def _machine() -> bytes:
 
 
 @cache
-def _remove_stale_folders_once(parent: str) -> None:
+def remove_stale_folders_once(parent: str) -> None:
+    """Call `remove_stale_folders` once per process."""
     remove_stale_folders(parent)
 
 

@@ -1,9 +1,8 @@
 """A process that forks one child per command, so that a hundred commands can be killed without a hundred imports.
 
-It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "seconds": limit or null, "file_bytes": limit or
-null, "warm": ...}`, and answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls.
-It runs on one core, because a fork does not copy other threads. Tests kill a child at a counted call and not after a time,
-independent of the load.
+It reads one JSON object per line, with the arguments of `Mortals.run`, and answers with one line: the exit code in the
+convention of `Popen.returncode`, and the number of calls. It runs on one core, because a fork does not copy other threads.
+Tests kill a child at a counted call and not after a time, independent of the load.
 """
 
 import gc
@@ -16,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from relcrf.execution import temporary
+
 
 class Mortals:
     """The client of the forking process."""
@@ -25,12 +26,13 @@ class Mortals:
             [sys.executable, Path(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, *argv, calls=None, seconds=None, file_bytes=None, warm=False):
+    def run(self, *argv, calls=None, seconds=None, number=signal.SIGKILL, file_bytes=None, warm=False):
         """Run a command, which is killed at a counted event.
 
         Args:
             calls: Number of calls of functions, of Python and of C, after which SIGKILL ends it.
-            seconds: Time after which SIGKILL ends it. Calls are not counted then.
+            seconds: Time after which a signal is sent to it. Calls are not counted then.
+            number: The number of this signal.
             file_bytes: Size beyond which no file can grow; the write that exceeds it kills the command.
             warm: Run it in the process itself, so that its imports and kernels are loaded for all that follow.
 
@@ -38,7 +40,7 @@ class Mortals:
             Return code, negative for a killed command; and the number of calls, 0 for a killed or warm one.
         """
         request = {"argv": [str(one) for one in argv], "calls": calls, "seconds": seconds}
-        request |= {"file_bytes": file_bytes, "warm": warm}
+        request |= {"number": int(number), "file_bytes": file_bytes, "warm": warm}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return tuple(json.loads(self.process.stdout.readline()))
@@ -59,7 +61,8 @@ def _command(run, argv):
 
 
 def _child(run, request):
-    """Run a command, count its calls, and kill this process at the limit."""
+    """Run a command as in a new process, count its calls, and kill this process at the limit."""
+    temporary.remove_stale_folders_once.cache_clear()
     limit, n_calls = request["calls"], 0
     if request["file_bytes"] is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and the write would fail instead
@@ -78,12 +81,12 @@ def _child(run, request):
     return code, n_calls
 
 
-def _kill_late(child, seconds):
-    """Wait for the end of a child, and kill it after a time."""
+def _kill_late(child, seconds, number):
+    """Wait for the end of a child, and send a signal to it after a time."""
     deadline = time.monotonic() + seconds
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() >= deadline:
-            os.kill(child, signal.SIGKILL)
+            os.kill(child, number)
             return
         time.sleep(0.0005)
 
@@ -102,7 +105,7 @@ def _answer(run, request):
         os._exit(code)
     os.close(write)
     if request["seconds"] is not None:
-        _kill_late(child, request["seconds"])
+        _kill_late(child, request["seconds"], request["number"])
     with os.fdopen(read) as report:
         n_calls = json.loads(report.read() or "0")
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), n_calls]

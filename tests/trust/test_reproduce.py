@@ -168,6 +168,16 @@ def test_fingerprint_includes_keys_and_values():
     assert len({identity(), *changed}) == 5
 
 
+def test_memory_limit_of_a_stranger_is_not_used(relcrf_, web, tmp_path):
+    run = tmp_path / "run"
+    assert relcrf_("train", MODEL, "--backend", "local", "--data", web, "--out", run)[0] == 0
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["provenance"]["protocol"]["memory"] = "8000000TB"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    code, _, err = relcrf_("reproduce", run, "--data", web)
+    assert code == 0 and "the run was trained with --memory 8000000TB, which exceeds the available memory" in err
+
+
 def test_run_saved_from_python_raises_e430(relcrf_, web, tmp_path):
     import relcrf
 

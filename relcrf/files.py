@@ -226,7 +226,7 @@ def _flush(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _UNSUPPORTED_ERRNOS:
+        if error.errno not in (*_UNSUPPORTED_ERRNOS, errno.EBADF):
             raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)

@@ -55,13 +55,15 @@ def shard_if_large(
     if executor is None and graph.nbytes <= store.n_bytes and backend.unshardable_reason:
         memory.require_memory(uses, purpose, limit)
     loaded = memory.MemoryUse("shards in memory", min(memory.total_bytes(uses), store.n_bytes // 2))
-    parts = sorted((*shared_memory(problem, learning=learning), loaded), key=lambda use: -use.n_bytes)
+    loaded_here = (loaded,) if executor is None else ()
+    parts = sorted((*shared_memory(problem, learning=learning), *loaded_here), key=lambda use: -use.n_bytes)
     memory.require_memory(parts, purpose, limit)
     folder = store.new_folder()
     try:
         sharded = shard_problem(problem, executor or SerialExecutor(), folder, store.n_bytes)
         largest = memory.MemoryUse("the largest set of connected variables", sharded.largest_shard_bytes)
-        memory.require_memory((largest,), purpose, limit)
+        if executor is None:  # else other processes, perhaps of other machines, load the shards
+            memory.require_memory((largest,), purpose, limit)
         yield sharded
     finally:
         unload_shards()

@@ -123,7 +123,9 @@ def _print_memory(rows: Sequence[TemplatePlan], n_variables: int, n_states: int,
     if uses:
         print_line(f"the largest part is the memory for {uses[0].name}: {format_size(uses[0].n_bytes)}")
     if limit is not None and needed > limit:
-        print_line(f"--memory allows {format_size(limit)}, so learning works in shards of connected variables")
+        print_line(
+            f"--memory allows {format_size(limit)}, so learning works in shards of connected variables, or is rejected"
+        )
 
 
 def _print_plan(rows: Sequence[TemplatePlan]) -> None:

@@ -351,8 +351,9 @@ def predict(
             message = "several attributes are predicted, but --out writes only one"
             raise UsageError(Diagnostic("E310", message, hint=hint))
         (frame,) = frames.values()
-        (frame.without_formulas() if safe_csv else frame).write(out, sync=not tables.no_sync)
-        if out.suffix in (".csv", ".tsv") and not safe_csv and (cells := frame.formula_cells()):
+        is_csv = out.suffix in (".csv", ".tsv")
+        (frame.without_formulas() if safe_csv and is_csv else frame).write(out, sync=not tables.no_sync)
+        if is_csv and not safe_csv and (cells := frame.formula_cells()):
             texts = f"{len(cells):,} text{'s' * (len(cells) > 1)}, such as {cells[0][:40]!r}"
             grounding.bound.notes.append(f"spreadsheets execute {texts}, in '{out}' as formulas; see --safe-csv")
     if session.as_json:

@@ -154,7 +154,7 @@ class GroundingOptions(TableOptions):
     cache: CacheOption = None
     no_sync: Annotated[
         bool,
-        typer.Option("--no-sync", rich_help_panel=RESOURCES, help="Do not flush files to disk."),
+        typer.Option("--no-sync", rich_help_panel=RESOURCES, help="Do not flush runs, blocks and predictions."),
     ] = False
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import DataOption, JsonOption, ManifestOption, RunArgument, run_manifest
 from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
-from relcrf.data.store import DEFAULT_MEMORY, parse_size
+from relcrf.data.store import AUTOMATIC_MEMORY, DEFAULT_MEMORY, parse_size
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.execution.memory import available_bytes
 from relcrf.training import TrainingRequest
@@ -77,10 +76,10 @@ def reproduce(
         raise UsageError(Diagnostic("E430", message, hint=hint))
     protocol = _local_protocol(stored.protocol, run, workers, spark_master, memory)
     changed_versions = {name: (was, now) for name, was, now in _pair_by_name(stored.versions, versions()) if was != now}
-    with show_progress(quiet=as_json) as display, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
+    with show_progress(quiet=as_json) as display:
         display.start_phase("reading tables")
         dataset = Dataset(data, manifest=run_manifest(run, data, manifest), memory=protocol.memory)
-        rerun = _rerun_training(original, stored, protocol, run, dataset, Path(folder) / "run", display)
+        rerun = _rerun_training(original, stored, protocol, run, dataset, dataset.store.new_folder() / "run", display)
         rows = _compare_files(run, rerun)
     changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
     if not as_json:
@@ -126,7 +125,9 @@ def _local_protocol(
         raise UsageError(Diagnostic("E424", message, hint=hint))
     # The result depends neither on the number of workers nor on the memory.
     limited = replace(protocol, workers=min(protocol.workers, os.cpu_count() or 1))
-    if (
+    if memory is None and protocol.memory == AUTOMATIC_MEMORY:  # earlier versions stored this value for the default
+        limited = replace(limited, memory=DEFAULT_MEMORY)
+    elif (
         memory is None
         and protocol.memory not in ("", DEFAULT_MEMORY)
         and parse_size(protocol.memory) > available_bytes()

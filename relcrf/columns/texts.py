@@ -19,7 +19,8 @@ BLOCK_TEXTS = 1 << 13
 """Number of texts that are decoded at a time while a sequence is read."""
 
 MAX_SINGLE_READS = 100
-"""Texts are read one by one if at most one text in this number is needed; else all texts are decoded, which is faster."""
+"""Texts are read one by one if at most one in this number is needed, between the first and the last; else all of these are
+decoded, which is faster."""
 
 MAX_HELD_TEXTS = 100_000
 """Number of texts up to which a tuple is used, which is faster; it takes about 10 MB."""
@@ -69,7 +70,7 @@ class StoredTexts(Sequence[str]):
         return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __hash__(self) -> int:
-        return hash((len(self), self[0], self[-1])) if len(self) else 0
+        return hash(tuple(self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.fromiter(self, dtype=object, count=len(self))
@@ -87,8 +88,12 @@ class StoredTexts(Sequence[str]):
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Return the texts at some indices, shape (n,), object; each distinct text is decoded once."""
         distinct, inverse = np.unique(indices, return_inverse=True)
-        if len(distinct) > len(self) // MAX_SINGLE_READS:
-            return np.asarray(self.__array__()[indices])
+        if not len(distinct):
+            return np.empty(0, dtype=object)
+        first, stop = int(distinct[0]), int(distinct[-1]) + 1
+        if stop - first <= MAX_SINGLE_READS * len(distinct):
+            near = np.fromiter(self[first:stop], dtype=object, count=stop - first)
+            return np.asarray(near[distinct - first][inverse])
         texts = np.fromiter((self[int(k)] for k in distinct), dtype=object, count=len(distinct))
         return np.asarray(texts[inverse])
 
@@ -150,7 +155,7 @@ class TextRows(Sequence[tuple[str, ...]]):
         return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
     def __hash__(self) -> int:
-        return hash((len(self), self[0], self[-1])) if len(self) else 0
+        return hash(tuple(self))
 
 
 def store_texts(batches: Iterable[np.ndarray], count: int, storage: Storage) -> Sequence[str]:
@@ -163,7 +168,7 @@ def store_texts(batches: Iterable[np.ndarray], count: int, storage: Storage) -> 
     for batch in batches:
         encoded = [each.encode() for each in batch]
         ends = n_bytes + np.cumsum([len(each) for each in encoded], dtype=np.int64)
-        n_bytes = int(ends[-1])
+        n_bytes = int(ends[-1]) if len(ends) else n_bytes
         text.append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
         start.append(ends)
     return StoredTexts(text.finish(), start.finish())

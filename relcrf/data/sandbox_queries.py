@@ -90,7 +90,8 @@ def find_forbidden_call(
         functions: The names of the forbidden functions.
         views: The forbidden function that each view (schema, name) calls.
     """
-    code = re.sub(r"'(?:[^']|'')*'", "''", sql)
+    # Only texts are removed: an apostrophe in a quoted name does not start one.
+    code = re.sub(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'""", lambda match: match[1] or "''", sql)
     if call := re.search(rf'(?i)(?<![\w$])"?({"|".join(map(re.escape, functions))})"?\s*\(', code):
         return call[1].lower()
     for (_, view), function in (views or {}).items():

@@ -34,8 +34,8 @@ CRASHES = {
 }
 """Signals that end a command which has not been told to stop, and their usual causes."""
 
-_SI_USER = 0
-"""Code of a signal that a process has sent with `kill`, not the terminal (asm-generic/siginfo.h)."""
+_MAX_SENT_CODE = 0
+"""Maximum code of a signal that a process has sent; those of the terminal have larger codes (asm-generic/siginfo.h)."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -81,7 +81,7 @@ def _wait(child: int, signals: set[signal.Signals]) -> int:
             if pid == child:
                 return os.waitstatus_to_exitcode(status)
             continue
-        if received.si_code == _SI_USER:
+        if received.si_code <= _MAX_SENT_CODE:
             os.kill(child, received.si_signo)
         if received.si_signo == signal.SIGTSTP:  # the shell waits for this process to stop
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})

@@ -13,7 +13,7 @@ from relcrf.model.types import Integer, Real
 
 
 def note_extreme_values(bound: BoundModel) -> None:
-    """Add a note to a bound model for each column of numbers with values so extreme that learning limits them.
+    """Add a note to a bound model for each column of numbers with values so extreme that learning may limit them.
 
     Such a value is at least `LIMIT_RATIO` times the median magnitude of the column's other values than 0.
     """
@@ -49,13 +49,13 @@ def _note(bound: BoundModel, table: RawTable, column: str) -> str | None:
         return None
     found = bound.connection.execute(
         f"SELECT raw.{row_number_column(table)}, CAST(raw.{quoted(column)} AS VARCHAR), count(*) OVER () "
-        f"FROM {scan_with_row_numbers(table)} WHERE {size} >= {LIMIT_RATIO * median!r}::DOUBLE ORDER BY 1 LIMIT 1"
+        f"FROM {scan_with_row_numbers(table)} WHERE {size} >= '{LIMIT_RATIO * median!r}'::DOUBLE ORDER BY 1 LIMIT 1"
     ).fetchone()
     if found is None:
         return None
     row, text, count = found
     where = f"row {table.row_name(row)}, " if table.is_ordered else ""
-    others = f", as are {count - 1:,} other values" if count > 1 else ""
+    others = "" if count == 1 else ", as is another value" if count == 2 else f", as are {count - 1:,} other values"
     return (
         f"{table.location}: {where}column '{column}': {text} is extreme{others}: the median magnitude is {median:g}; "
         f"""if it stands for a missing value, declare missing = ["{text}"] in dataset.toml"""

@@ -93,9 +93,14 @@ def test_penalty_in_user_units_that_dominates_is_the_exact_minimum():
 def test_extreme_numbers_are_reported_with_column_and_row():
     _, notes = relcrf.parse(MODEL.format(l2="")).check(relcrf.Dataset(table((1e20, "a"), (-1e21, "b"))))
     (note,) = notes
-    assert "row 41, column 'x': 1e+20 is extreme, as are 1 other values" in note
+    assert "row 41, column 'x': 1e+20 is extreme, as is another value" in note
     assert 'declare missing = ["1e+20"]' in note
     assert relcrf.parse(MODEL.format(l2="")).check(relcrf.Dataset(table((1e5, "a"))))[1] == []
+
+
+def test_column_of_the_largest_numbers_is_checked():
+    tables = table(unit=1e301)
+    assert relcrf.parse(MODEL.format(l2="")).check(relcrf.Dataset(tables))[1] == []
 
 
 def test_feature_near_the_largest_number_is_a_diagnostic():

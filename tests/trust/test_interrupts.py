@@ -17,6 +17,7 @@ from relcrf.cli.signal_watcher import watch_signals
 from relcrf.cli.stop_signals import TerminationSignal, stop_on_signals
 from relcrf.data.store import Store
 from relcrf.execution import temporary
+from relcrf.execution.guarded import GuardedProcess
 from relcrf.execution.interruption import register_connection
 from relcrf.resources import resource_path
 
@@ -28,7 +29,7 @@ MODEL = resource_path("models", "webkb.rcrf")
 @pytest.fixture(autouse=True)
 def guard():
     """End the test run if an endless query is not interrupted."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -105,6 +106,16 @@ def test_hangup_sent_twice_counts_once():
     assert received.terminations == [signal.SIGHUP]
 
 
+def test_interrupt_sent_twice_counts_once():
+    """`timeout -s INT` sends SIGINT to the process group and to the supervisor, which forwards it."""
+    with pytest.raises(KeyboardInterrupt), stop_on_signals() as received:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+    assert received.interrupts == [signal.SIGINT]
+
+
 def test_ignored_hangup_stays_ignored():
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -134,7 +145,13 @@ def test_time_limit_stops_endless_view(relcrf_, endless_folder):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_termination_stops_command_and_removes_folders(relcrf_, endless_folder, tmp_path, monkeypatch, number):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    signal_later(number, 0.5)
+    call = GuardedProcess.call
+
+    def terminated(self, *arguments, **options):
+        signal_later(number)
+        return call(self, *arguments, **options)
+
+    monkeypatch.setattr(GuardedProcess, "call", terminated)
     code, _, err = relcrf_("check", MODEL, "--data", endless_folder)
     assert (code, "error" in err) == (128 + number, False), err
     assert not list(tmp_path.glob("relcrf-*"))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf.cli import main
 from relcrf.columns import texts
 from relcrf.columns.storage import Storage
 from relcrf.columns.texts import StoredTexts, TextRows, store_texts
@@ -228,9 +227,3 @@ def test_long_texts_beyond_the_limit_are_not_a_damaged_file(tmp_path):
     (tmp_path / "page.csv").write_text("id,t\n" + "".join(f"{k},{row}\n" for k in range(20)))
     with pytest.raises(UsageError, match="E315"):
         relcrf.Dataset(tmp_path, memory="10MB")
-
-
-def test_command_line_reports_any_memory_error():
-    error = memory.memory_exhausted_error(MemoryError())
-    assert error.exit_code == 2 and error.diagnostics[0].code == "E435"
-    assert main.memory_exhausted_error is memory.memory_exhausted_error

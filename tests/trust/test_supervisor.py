@@ -121,7 +121,7 @@ def _line(output):
     return found.decode().strip()
 
 
-def test_broken_pipe_and_time_out_of_the_shell():
+def test_broken_pipe_of_the_shell():
     relcrf = f"'{sys.executable}' -m relcrf"
     shell = f"{relcrf} --help | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=300)

@@ -148,18 +148,24 @@ def copy_tables(
 
 
 def _forbidden_views(database: duckdb.DuckDBPyConnection, source: str) -> dict[tuple[str, str], str]:
-    """Return the views of a database that call a forbidden function, directly or in a macro: (schema, view) to function."""
+    """Return the views, and the tables with generated columns, that call a forbidden function, directly or in a macro.
+
+    Returns:
+        A forbidden function by schema and name.
+    """
     names = {name for (name,) in database.execute(_TABLE_FUNCTIONS).fetchall()} - TABLE_FUNCTIONS | SCALAR_FUNCTIONS
     macros = dict(database.execute(_LIST_MACROS, [source]).fetchall())
     while direct := [name for name, sql in macros.items() if find_forbidden_call(sql, names)]:
         for name in direct:
             names.add(name)
             del macros[name]
-    views = database.execute(
-        "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = $1 AND NOT internal", [source]
-    )
+    selected = "WHERE database_name = $1 AND NOT internal"
+    tables = database.execute(f"SELECT schema_name, table_name, sql FROM duckdb_tables() {selected}", [source])
+    calls = {
+        (schema, name): call for schema, name, sql in tables.fetchall() if (call := find_forbidden_call(sql, names))
+    }
+    views = database.execute(f"SELECT schema_name, view_name, sql FROM duckdb_views() {selected}", [source])
     sql_by_view = {(schema, view): sql for schema, view, sql in views.fetchall()}
-    calls: dict[tuple[str, str], str] = {}
     while found := {
         view: call for view, sql in sql_by_view.items() if (call := find_forbidden_call(sql, names, calls))
     }:

@@ -68,6 +68,8 @@ CHILDREN = {
         "pseudo_likelihood",
         "inference",
         "grounding",
+        "memory",
+        "faults",
         "redesign",
     ),
 }

@@ -34,6 +34,9 @@ CRASHES = {
 }
 """Signals that end a command which has not been told to stop, and their usual causes."""
 
+NATIVE_PACKAGES = frozenset(("duckdb", "numba", "numpy"))
+"""Packages whose import starts threads that Python does not count."""
+
 _MAX_SENT_CODE = 0
 """Maximum code of a signal that a process has sent; those of the terminal have larger codes (asm-generic/siginfo.h)."""
 
@@ -44,10 +47,12 @@ def supervise(run: Callable[[], None]) -> None:
     """Call a function in a child process, where this function returns; report the child's death by a signal.
 
     This process ends with the exit code of the child, or with 128 + the number of the signal. The function is called in this
-    process where the supervision is impossible or would hide the function from a debugger or profiler.
+    process where the supervision is impossible or would hide the function from a debugger or profiler. A process that has
+    imported NumPy or DuckDB is not forked, because their threads do not survive a fork.
     """
     is_observed = sys.gettrace() is not None or sys.getprofile() is not None or bool(os.environ.get("RELCRF_DEBUG"))
-    if sys.platform != "linux" or threading.active_count() > 1 or is_observed:
+    has_threads = threading.active_count() > 1 or not NATIVE_PACKAGES.isdisjoint(sys.modules)
+    if sys.platform != "linux" or has_threads or is_observed:
         run()
         return
     signals = {*FORWARDED, signal.SIGCHLD}

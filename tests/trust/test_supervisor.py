@@ -46,6 +46,15 @@ def test_exit_codes_and_output_are_those_of_the_child():
     assert finish(start("sys.exit(3)")) == (3, "", "")
 
 
+def test_process_with_native_threads_is_not_forked():
+    code = (
+        "import numpy, os; from relcrf.execution.supervisor import supervise; pid = os.getpid(); "
+        "supervise(lambda: print(os.getpid() == pid))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGKILL])
 def test_crash_is_reported(number, tmp_path):
     body = (

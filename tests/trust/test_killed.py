@@ -12,7 +12,7 @@ from tables import small_web
 from relcrf import api
 from relcrf.resources import resource_path
 
-KILLS = int(os.environ.get("RELCRF_KILLS", "100"))
+KILLS = int(os.environ.get("RELCRF_KILLS", "50"))
 """Approximate number of kills over all tests of this file."""
 MODEL = resource_path("models", "webkb.rcrf")
 

@@ -179,6 +179,7 @@ def main() -> None:
     parser = BenchmarkParser(__doc__, quick="7 kills")
     parser.add_argument("--kills", type=int, default=300, help="number of kills of all commands together")
     parser.add_argument("--seed", type=int, default=1, help="seed of the times")
+    parser.add_argument("--command", help="stop only this command, a name of the first column")
     parser.add_argument("--stop", choices=STOPS, default="kill", help="how commands are stopped")
     chosen = parser.parse_args()
     kills, generator = sized(chosen, chosen.kills, 7, 2), np.random.default_rng(chosen.seed)
@@ -190,6 +191,7 @@ def main() -> None:
         processes = [Mortals(), Mortals()]
         cases = make_cases(folder, lambda *argv: processes[0].run(*argv, warm=True))
         cases = [case for case in cases if chosen.stop != "time" or case.name in TIME_LIMITED]
+        cases = [case for case in cases if chosen.command in (None, case.name)]
         cases = cases[: sized(chosen, None, None, 2)]
         for number, case in enumerate(cases):
             case.reset()

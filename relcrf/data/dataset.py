@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -55,6 +54,7 @@ from relcrf.data.store import (
 )
 from relcrf.data.store import quoted as quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.execution.temporary import temporary_folder
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
 
@@ -181,8 +181,8 @@ class Dataset:
         """
         if mapping is None:
             return cls(tables, memory=memory)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "tables.toml")
+        with temporary_folder() as folder:
+            path = folder / "tables.toml"
             path.write_text(mapping, encoding="utf-8")
             return cls(tables, manifest=path, memory=memory)
 

@@ -11,7 +11,8 @@ import os
 import shutil
 import tempfile
 import weakref
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +42,24 @@ def new_temporary_folder(owner: object) -> Path:
         os.rename(folder / _UNLOCKED_NAME, folder / LOCK_NAME)
     weakref.finalize(owner, _remove, folder, lock)
     return folder
+
+
+class _Context:
+    """The owner of a folder that exists during a context."""
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a folder for the context, which is also removed after the death of this process.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    owner = _Context()
+    try:
+        yield new_temporary_folder(owner)
+    finally:
+        del owner  # removes the folder
 
 
 def _remove(folder: Path, lock: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME
 from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.execution.temporary import temporary_folder
 from relcrf.files import atomic_path
 from relcrf.grounding.derive import Progress
 from relcrf.printable import mask_passwords
@@ -85,8 +85,8 @@ def propose(
         else None
     )
     commands = _next_commands(model, mask_passwords(source), manifest and manifest[0], analysis.target)
-    with tempfile.TemporaryDirectory() as temporary:
-        manifest_draft = manifest and Path(temporary, manifest[0].name)
+    with temporary_folder() as temporary:
+        manifest_draft = manifest and temporary / manifest[0].name
         if manifest and manifest_draft:
             manifest_draft.write_text(manifest[1], encoding="utf-8")
         dataset = Dataset(source, manifest=manifest_draft, memory=memory)

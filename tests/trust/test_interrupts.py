@@ -270,3 +270,11 @@ def test_links_files_and_folders_of_others_are_kept(stale, tmp_path, monkeypatch
     temporary.remove_stale_folders(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["relcrf-file", "relcrf-lock", "relcrf-stale"]
     assert (stale / "folder1").exists()
+
+
+def test_temporary_folder_is_removed_after_its_context(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(KeyError), temporary.temporary_folder() as folder:
+        (folder / "tables.toml").write_text("x")
+        raise KeyError
+    assert not any(tmp_path.iterdir())

@@ -61,9 +61,10 @@ def read_files(folder: Path) -> Parts:
 
 
 def read_parts(folder: Path) -> Parts:
-    """Return the visible files of a folder, and the content of each visible subfolder."""
+    """Return the visible files of a folder, and the content of each visible subfolder that contains files."""
     visible = [path for path in folder.glob("[!.]*") if not path.name.endswith(".partial")] if folder.exists() else []
-    return {path.name: read_files(path) if path.is_dir() else path.read_bytes() for path in visible}
+    parts = {path.name: read_files(path) if path.is_dir() else path.read_bytes() for path in visible}
+    return {name: content for name, content in parts.items() if content != {}}
 
 
 @dataclass

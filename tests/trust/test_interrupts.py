@@ -95,25 +95,22 @@ def test_queries_in_other_threads_work_without_watcher():
     assert found == [[(1,)]]
 
 
-def test_hangup_sent_twice_counts_once():
-    """The system and the shell both send SIGHUP when a terminal is closed; the second must not interrupt the storage."""
-    with pytest.raises(TerminationSignal), stop_on_signals() as received:
+@pytest.mark.parametrize(
+    ("first", "second", "exception"),
+    [
+        (signal.SIGHUP, signal.SIGHUP, TerminationSignal),  # of the system and of the shell, if a terminal is closed
+        (signal.SIGHUP, signal.SIGTERM, TerminationSignal),
+        (signal.SIGINT, signal.SIGINT, KeyboardInterrupt),  # of `timeout -s INT` and of the supervisor
+    ],
+)
+def test_two_signals_at_once_count_as_one(first, second, exception):
+    """The second signal must not interrupt the storage of the state, which the first one causes."""
+    with pytest.raises(exception), stop_on_signals() as received:
         try:
-            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(first)
         finally:
-            signal.raise_signal(signal.SIGHUP)
-            signal.raise_signal(signal.SIGTERM)
-    assert received.terminations == [signal.SIGHUP]
-
-
-def test_interrupt_sent_twice_counts_once():
-    """`timeout -s INT` sends SIGINT to the process group and to the supervisor, which forwards it."""
-    with pytest.raises(KeyboardInterrupt), stop_on_signals() as received:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            signal.raise_signal(signal.SIGINT)
-    assert received.interrupts == [signal.SIGINT]
+            signal.raise_signal(second)
+    assert [*received.interrupts, *received.terminations] == [first]
 
 
 def test_ignored_hangup_stays_ignored():

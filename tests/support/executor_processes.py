@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+GONE = (FileNotFoundError, ProcessLookupError)  # a process that ends before its file is opened, and while it is read
+
 
 def executor_pids() -> list[int]:
     """Return the process IDs of the Spark executors among the descendants of this process."""
@@ -14,13 +16,13 @@ def executor_pids() -> list[int]:
         try:
             stat = (folder / "stat").read_text().rpartition(")")[2].split()
             parents[int(folder.name)] = int(stat[1]), (folder / "cmdline").read_text()
-        except FileNotFoundError:
+        except GONE:
             continue
     found = []
     for pid, (parent, command) in parents.items():
         if "CoarseGrainedExecutorBackend" in command:
             while parent not in (0, os.getpid()):
-                parent = parents[parent][0]
+                parent = parents.get(parent, (0, ""))[0]  # it may have ended since
             found += [pid] if parent else []
     return sorted(found)
 
@@ -45,5 +47,5 @@ def gone(pids: list[int], seconds: float = 600.0) -> bool:
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except GONE:
         return "Z"

@@ -287,7 +287,7 @@ class Dataset:
                 _require_inside_folder(path, folder)
                 for table in self._read_file(path) or ():
                     self._add_table(table)
-        suffixes = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
+        suffixes = listing(sorted({s for reader in self._readers for s in reader.suffixes}), limit=40)
         if not skipped:
             self._require_tables(f"the folder '{folder}'", f"table files end in {suffixes}")
 

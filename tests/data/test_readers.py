@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -295,6 +296,13 @@ def test_file_with_wrong_content_raises_error(tmp_path, name, content, code):
         ).fetchall()
     (problem,) = caught.value.diagnostics
     assert problem.code == code
+
+
+def test_folder_without_tables_names_each_suffix_once(tmp_path):
+    with pytest.raises(DataError, match="E202") as caught:
+        relcrf.Dataset(tmp_path)
+    suffixes = re.findall(r"\.\w+(?:\.\w+)?", caught.value.diagnostics[0].hint)
+    assert {".csv", ".db", ".tsv.gz"} < {*suffixes} and len(suffixes) == len({*suffixes})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 
 import duckdb
@@ -38,6 +39,13 @@ def signal_later(number, seconds=0.2):
     timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
     timer.start()
     return timer
+
+
+def signal_when(condition, number):
+    """Send a signal to this process as soon as a condition is true."""
+    while not condition():
+        time.sleep(0.05)
+    os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize(("number", "exception"), STOPS)
@@ -137,6 +145,30 @@ def endless_folder(tmp_path):
 def test_time_limit_stops_endless_view(relcrf_, endless_folder):
     code, _, err = relcrf_("ground", MODEL, "--data", endless_folder, "--time-limit", "0.3s")
     assert (code, err.count("error["), "E436" in err) == (4, 1, True), err
+
+
+def running_queries(connection):
+    """Return the number of queries that clients other than a psycopg connection run on its server."""
+    active = "state = 'active' AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    return connection.execute(f"SELECT count(*) FROM pg_stat_activity WHERE {active}").fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "expected"), [(None, ("--time-limit", "1s"), 4), (signal.SIGINT, (), 130)]
+)
+def test_query_of_postgres_is_cancelled(relcrf_, postgres, tmp_path, number, options, expected):
+    psycopg = pytest.importorskip("psycopg")
+    url = postgres.new_database()
+    (tmp_path / "dataset.toml").write_text(f'[tables.page]\npostgres = "{url}"\nsql = "{ENDLESS}"\n')
+    with psycopg.connect(url, autocommit=True) as connection:
+        if number is not None:
+            threading.Thread(
+                target=signal_when, args=(lambda: running_queries(connection), number), daemon=True
+            ).start()
+        code, _, err = relcrf_("ground", MODEL, "--data", tmp_path, *options)
+        assert (code, err.count("error["), "E436" in err) == (expected, number is None, number is None), err
+        while running_queries(connection):
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import duckdb
 import typer
 
 from relcrf import api
@@ -218,20 +219,23 @@ def _build_protocol(
 
 @contextmanager
 def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterator[None]:
-    """Save the state of an interrupted training run; remove the folder of a run that fails before its first step."""
+    """Save the state of an interrupted or failed training run; remove the folder of a run that fails before its first step."""
     partial = monitor.folder.parent
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, duckdb.InterruptException):
         monitor.save()
         hint = f"the state is saved in {partial}; run the same command with --resume to continue"
         if error := time_limit_error(hint):
             raise error from None
         print_error_line(f"interrupted; {hint}")
         raise typer.Exit(INTERRUPTED) from None
-    except RelcrfError:
-        if not resume and monitor.progress.state is None:
-            remove_folder(partial)  # no step was completed, so there is no state to resume
+    except Exception as error:
+        if monitor.progress.state is not None:
+            with suppress(OSError):  # if the disk is full, the state that was saved before remains
+                monitor.save()
+        elif isinstance(error, RelcrfError) and not resume:
+            remove_folder(partial)  # there is no state to resume
         raise
 
 

@@ -26,16 +26,16 @@ def web(tmp_path_factory):
 
 @pytest.fixture
 def interrupted_training():
-    """Return a context in which every training is interrupted after the third iteration of its weights."""
+    """Return a context in which every training ends with an exception after the third iteration of its weights."""
 
     @contextmanager
-    def interrupted():
+    def interrupted(exception=KeyboardInterrupt):
         step = checkpoints.CheckpointMonitor.step
 
         def interrupt(self, stage, state, max_iterations):
             step(self, stage, state, max_iterations)
             if stage == "weights" and state.iteration == 3:
-                raise KeyboardInterrupt
+                raise exception
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkpoints.CheckpointMonitor, "step", interrupt)

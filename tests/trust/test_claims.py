@@ -1,8 +1,10 @@
 """Tests of run folders: files of the user in and next to them are preserved, and concurrent trainings do not interfere."""
 
+import json
 import os
 from zipfile import ZipFile
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -145,6 +147,18 @@ def test_failed_resume_keeps_the_checkpoint(train, tmp_path, monkeypatch, interr
     monkeypatch.undo()
     assert train("run", "--resume")[0] == train("whole", "--force")[0] == 0
     assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("exception", "expected"), [(duckdb.InterruptException("Interrupted!"), 130), (MemoryError(), 2)]
+)
+def test_failed_training_saves_its_state(train, tmp_path, monkeypatch, interrupted_training, exception, expected):
+    monkeypatch.setattr(checkpoints, "SAVE_INTERVAL", 1e9)
+    with interrupted_training(exception):
+        assert train()[0] == expected
+    with np.load(tmp_path / "run.partial" / "checkpoint" / "weights.npz") as state:
+        last = json.loads(state["path.log"].tobytes())[-1]
+    assert (last["stage"], last["iteration"]) == ("weights", 3)
 
 
 def test_training_killed_before_the_final_rename_can_be_resumed(train, tmp_path):

@@ -244,8 +244,7 @@ class TableStore:
         # In a notebook without ipywidgets the progress bar is off, and DuckDB rejects any change of the setting.
         if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             self.connection.execute("SET enable_progress_bar = false")
-        with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting
-            self.connection.execute("SET GLOBAL fsync_mode = 'NONE'")
+        self.connection.execute("SET GLOBAL fsync_mode = 'NONE'")
 
     def new_name(self, kind: str) -> str:
         """Return a name that starts with `kind` and is unique in the store."""

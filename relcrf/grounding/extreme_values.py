@@ -34,7 +34,7 @@ def _suspicious_columns(bound: BoundModel, declared: Entity | Relation, names: l
         return []
     table = (entity_table if isinstance(declared, Entity) else relation_table)(declared.name)
     sizes = [f"abs({quoted(attribute_column(name))}::DOUBLE)" for name in names]
-    columns = ", ".join(f"max({x}), exp(avg(ln({x})) FILTER ({x} > 0))" for x in sizes)
+    columns = ", ".join(f"max({x}), exp(avg(ln(nullif({x}, 0))))" for x in sizes)
     values = bound.connection.execute(f"SELECT {columns} FROM {quoted(table)}").fetchone() or ()
     pairs = zip(names, values[::2], values[1::2], strict=True)
     return [name for name, largest, mean in pairs if largest and (not mean or largest > 1e3 * mean)]

@@ -107,6 +107,15 @@ def write_parquet(folder):
     return folder
 
 
+def write_parquet_utc_times(folder):
+    """Write times with the zone UTC, as older versions of PyArrow do."""
+    connection = duckdb.connect()
+    connection.register("rows", table())
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"COPY (SELECT * REPLACE (clock::TIMETZ AS clock) FROM rows) TO '{folder / 'i.parquet'}'")
+    return folder
+
+
 def write_arrow(folder):
     feather.write_feather(table(), str(folder / "i.feather"))
     return folder
@@ -167,13 +176,13 @@ def relation(folder):
 
 
 SOURCES = [
-    write_csv, write_parquet, write_arrow, write_jsonl, write_sqlite, write_duckdb, write_duckdb_view, pandas_frame,
-    python_lists, arrays, relation, lambda folder: {"I": pl.from_arrow(table())},
+    write_csv, write_parquet, write_parquet_utc_times, write_arrow, write_jsonl, write_sqlite, write_duckdb, write_duckdb_view,
+    pandas_frame, python_lists, arrays, relation, lambda folder: {"I": pl.from_arrow(table())},
     lambda folder: {"I": pl.from_arrow(table()).lazy()}, lambda folder: {"I": table()},
 ]  # fmt: skip
 NAMES = [
-    "csv", "parquet", "arrow", "jsonl", "sqlite", "duckdb", "view", "pandas", "lists", "arrays", "relation", "polars", "lazy",
-    "table",
+    "csv", "parquet", "parquet-utc", "arrow", "jsonl", "sqlite", "duckdb", "view",
+    "pandas", "lists", "arrays", "relation", "polars", "lazy", "table",
 ]  # fmt: skip
 
 

@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import ClassVar
 
 from relcrf.data.readers.base import AbstractReader, SourceTable
-from relcrf.data.store import Store
+from relcrf.data.store import Store, quoted
 
 
 class ParquetReader(AbstractReader):
-    """A reader that keeps the column types of the file."""
+    """A reader that keeps the column types of the file, except that times have no zone.
+
+    Parquet's only zone of a time is UTC, and older versions of PyArrow declare it for all times, also for times without a zone.
+    """
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        yield SourceTable(name, str(path), f"read_parquet({store.file_literal(path)}, hive_partitioning = false)")
+        scan = f"read_parquet({store.file_literal(path)}, hive_partitioning = false)"
+        columns = store.connection.execute(f"DESCRIBE FROM {scan}").fetchall()
+        times = [quoted(column) for column, kind, *_ in columns if kind == "TIME WITH TIME ZONE"]
+        if times:
+            casts = ", ".join(f"{time}::TIME AS {time}" for time in times)
+            scan = f"(SELECT * REPLACE ({casts}) FROM {scan})"
+        yield SourceTable(name, str(path), scan)

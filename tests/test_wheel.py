@@ -64,15 +64,14 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
     assert entity == "Page"
     assert "ess" in backends
 
-    for page in ("README.md", "docs/tutorial.md"):
-        folder = tmp_path / Path(page).stem
-        folder.mkdir()
-        text = (ROOT / page).read_text()
-        if saved := re.search(r"^```rcrf\n(.*?)^```\s+Save it as `(\w+\.rcrf)`", text, re.MULTILINE | re.DOTALL):
-            (folder / saved[2]).write_text(saved[1])
-        commands = re.findall(r"^\$ relcrf (.+)$", text, re.MULTILINE)
-        assert commands
-        done = subprocess.run(
-            [sys.executable, "-c", RUN_COMMANDS, *commands], cwd=folder, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, (page, done.stdout, done.stderr)
+    folder, text = tmp_path / "empty", (ROOT / "README.md").read_text()
+    folder.mkdir()
+    saved = re.search(r"^```rcrf\n(.*?)^```\s+Save it as `(\w+\.rcrf)`", text, re.MULTILINE | re.DOTALL)
+    assert saved
+    (folder / saved[2]).write_text(saved[1])
+    commands = re.findall(r"^\$ relcrf (.+)$", text, re.MULTILINE)
+    assert commands
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_COMMANDS, *commands], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, (done.stdout, done.stderr)

@@ -106,8 +106,8 @@ def test_spark_gives_the_same_bits(grounding, spark):
     from relcrf.execution.spark import SparkExecutor
 
     model, ground = grounding
-    alone = api.fit(model, ground, "ess", executor=SerialExecutor(), max_iterations=8)
+    alone = api.fit(model, ground, "ess", executor=SerialExecutor(), max_iterations=3)
     with SparkExecutor(spark) as executor:
-        many = api.fit(model, ground, "ess", executor=executor, max_iterations=8)
+        many = api.fit(model, ground, "ess", executor=executor, max_iterations=3)
     for name, vector in alone.learned.vectors.items():
         assert (many.learned.vectors[name] == vector).all()

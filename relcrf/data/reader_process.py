@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,8 @@ def main(memory_bytes: int, parent: int) -> None:
         memory_bytes: Limit of the memory that this process can allocate.
         parent: Process identifier of the parent.
     """
+    # By default, PyArrow reserves address space of 1 GiB, which would count as allocated memory.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     serve_requests({"copy": _copy, "check": check_query, "run": run_queries}, memory_bytes, parent)
 
 

@@ -8,16 +8,21 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from itertools import accumulate
 
 import duckdb
+import numpy
 import pyarrow
 import pyarrow.feather
 import pytest
 
 import relcrf
 from relcrf.data import isolation
+from relcrf.data import store as store_module
+from relcrf.data.readers import arrow
+from relcrf.data.readers.arrow import ArrowReader
 from relcrf.data.sandbox_queries import check_query
-from relcrf.data.store import Store
+from relcrf.data.store import Store, TableStore
 from relcrf.errors import DataError, RelcrfError
 from relcrf.execution.guarded import GuardedProcess, ProcessDied
 from relcrf.resources import resource_path
@@ -200,7 +205,7 @@ def test_arrow_file_cut_at_any_point_is_reported(tmp_path, kind):
     for size in (0, 8, len(content) // 2, len(content) - 1, len(content)):
         path.write_bytes(content[:size])
         try:
-            (found,) = isolation.copy_tables("arrow", path, "page", store)
+            (found,) = ArrowReader().tables(path, "page", store)
             rows.append(store.connection.execute(f"SELECT count(*) FROM {found.scan}").fetchall()[0][0])
         except DataError as error:
             (problem,) = error.diagnostics
@@ -218,6 +223,47 @@ def test_arrow_file_changed_after_opening_has_old_rows(tmp_path):
     count = f"SELECT count(*), sum(id) FROM {dataset.tables['page'].scan}"
     assert dataset.connection.execute(count).fetchall() == [(100_000, 4_999_950_000)]
     assert dataset.changed_files() == [str(path)]
+
+
+def test_arrow_batch_larger_than_the_memory_limit_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "GUARDED_OVERHEAD", 250 * 1024**2)
+    table = pyarrow.table({f"x{k}": numpy.arange(2_000_000) for k in range(25)})
+    with pyarrow.ipc.new_file(tmp_path / "page.arrow", table.schema) as writer:
+        writer.write_table(table)
+    dataset = relcrf.Dataset(tmp_path, memory="60MB")
+    sums = f"SELECT count(*), sum(x0), sum(x24) FROM {dataset.tables['page'].scan}"
+    assert dataset.connection.execute(sums).fetchall() == [(2_000_000, 1_999_999_000_000, 1_999_999_000_000)]
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (5,), (1, 0, 7, 2)])
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_copy_of_arrow_file_has_all_rows_in_order(tmp_path, monkeypatch, kind, sizes):
+    """Write many parts, with batches of different dictionaries."""
+    monkeypatch.setattr(arrow, "PART_ROWS", 3)
+    monkeypatch.setattr(arrow, "PART_BYTES", 1500)
+    rows = [{"id": k, "words": ["a"] * k, "kind": "xyz"[k % 3]} for k in range(sum(sizes))]
+    encoded = pyarrow.dictionary(pyarrow.int8(), pyarrow.string())
+    schema = pyarrow.schema({"id": pyarrow.int64(), "words": pyarrow.list_(pyarrow.string()), "kind": encoded})
+    with (pyarrow.ipc.new_file if kind == "file" else pyarrow.ipc.new_stream)(
+        tmp_path / "page.arrow", schema
+    ) as writer:
+        starts = accumulate(sizes, initial=0)
+        for start, size in zip(starts, sizes, strict=False):
+            letters = ["x", "y", "z"] if kind == "file" or start else ["z", "y", "x"]
+            part = rows[start : start + size]
+            indices = pyarrow.array([letters.index(row["kind"]) for row in part], pyarrow.int8())
+            columns = [[row["id"] for row in part], [row["words"] for row in part]]
+            arrays = [pyarrow.array(c, f.type) for c, f in zip(columns, schema, strict=False)]
+            arrays.append(pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(letters)))
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    store = TableStore(tmp_path, "100MB", tmp_path / "tables.duckdb", "main")
+    arrow.copy_tables(tmp_path / "page.arrow", "page", store, print, str(copy))
+    parts = arrow.CopiedRows(pyarrow, copy)
+    assert pyarrow.RecordBatchReader.from_stream(parts).read_all().to_pylist() == rows
+    assert all(batch.num_rows <= 3 for batch in parts.batches())
+    assert len(list(copy.iterdir())) > 1 or sum(sizes) <= 5
 
 
 # Functions of DuckDB

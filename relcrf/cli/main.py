@@ -36,7 +36,7 @@ from relcrf.cli.options import flatten_options
 from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
 from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_on_signals
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
-from relcrf.data.store import DISK_FULL, io_error_reason, out_of_memory_error
+from relcrf.data.store import DISK_FULL, file_access_error, out_of_memory_error
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.execution.memory import memory_exhausted_error
 from relcrf.kernels.compile import cache_folder
@@ -114,17 +114,6 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 def _silence_unraisable() -> None:
     """Suppress unraisable exceptions at exit, e.g. those of a compiler that Ctrl-C has interrupted."""
     sys.unraisablehook = lambda unraisable: None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _file_error(error: duckdb.Error) -> UsageError:
-    """Return the error for a file that DuckDB cannot read or write."""
-    message = f"DuckDB cannot read or write a file: {io_error_reason(error).lower()}"
-    hint = "free disk space, or set TMPDIR to a folder on a larger disk; data that exceed --memory are written there"
-    return UsageError(Diagnostic("E314", message, hint=hint, notes=(_first_line(error),)))
 
 
 def _usage_error(error: Exception) -> UsageError:
@@ -218,7 +207,7 @@ def _run_command(arguments: Sequence[str]) -> int:
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory_error(error) from None
     except duckdb.IOException as error:
-        raise _file_error(error) from None
+        raise file_access_error(error) from None
     except OSError as error:
         raise _system_error(error) from None
     except MemoryError as error:
@@ -228,7 +217,7 @@ def _run_command(arguments: Sequence[str]) -> int:
         if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             return _handle_interrupt(received, "interrupted")
         if isinstance(error, duckdb.Error) and DISK_FULL in str(error):
-            raise _file_error(error) from None
+            raise file_access_error(error) from None
         return _report_internal_error(error)
 
 

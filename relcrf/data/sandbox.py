@@ -12,7 +12,16 @@ from sqlglot import errors, expressions
 from relcrf.data.isolation import death_notes
 from relcrf.data.manifest import QueryEntry
 from relcrf.data.readers.base import SourceTable
-from relcrf.data.store import Store, first_line, literal, out_of_memory_error, quoted, unreadable_error
+from relcrf.data.store import (
+    DISK_FULL,
+    Store,
+    database_error,
+    file_access_error,
+    first_line,
+    literal,
+    out_of_memory_error,
+    quoted,
+)
 from relcrf.errors import DataError, Diagnostic, listing, suggestion
 from relcrf.execution.guarded import ProcessDied
 
@@ -27,7 +36,7 @@ def run_queries(
 
     Raises:
         DataError: The SQL of a query is not a single SELECT, fails, ends its process, or depends on its own result (E234).
-        UsageError: The memory limit is too low (E315).
+        UsageError: The memory limit is too low (E315), or the disk of the temporary files is full (E314).
     """
     tables = {source.name.lower(): source for source in source_tables}
     queries_by_name = {query.name.lower(): query for query in queries}
@@ -55,7 +64,7 @@ def run_queries(
                 f"CREATE TABLE {sandbox}.main.{quoted(source.name)} AS SELECT * FROM {source.scan}"
             )
         except duckdb.Error as error:
-            raise unreadable_error(source.location, notes=(first_line(error),)) from None
+            raise database_error(source.location, error) from None
     store.connection.execute(f"DETACH {sandbox}")
     folder, ordered = str(store.new_folder()), [queries_by_name[name] for name in order]
     try:
@@ -72,6 +81,8 @@ def run_queries(
     if reply:
         if reply["error"] in ("OutOfMemoryException", "MemoryError"):
             raise out_of_memory_error(reply["note"])
+        if DISK_FULL in reply["text"]:
+            raise file_access_error(reply["text"])
         query = queries_by_name[reply["query"].lower()]
         raise _execution_error(query, reply, references[query.name.lower()], [*tables, *queries_by_name])
     store.connection.execute(f"{attach} (READ_ONLY)")

@@ -83,8 +83,8 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
+def first_line(error: Exception | str) -> str:
+    """Return the first line of an error or its message; the error's type if it has no message."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
@@ -92,13 +92,11 @@ def out_of_memory_error(error: Exception | str) -> UsageError:
     """Return the error for data that DuckDB could not move to files (E315).
 
     Args:
-        error: The error, or the first line of its message.
+        error: The error, or its message.
     """
     hint = "raise --memory, or add conditions to the 'where' of the template that was being grounded"
     message = "the memory limit is too low for these tables"
-    return UsageError(
-        Diagnostic("E315", message, hint=hint, notes=(error if isinstance(error, str) else first_line(error),))
-    )
+    return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 
 
 def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
@@ -110,11 +108,28 @@ def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, .
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
-def database_error(location: str, error: duckdb.Error) -> DataError | UsageError:
-    """Return the error for a table that DuckDB cannot read: E315 if the memory limit is too low, else E204."""
+def file_access_error(error: Exception | str) -> UsageError:
+    """Return the error for a file, mostly a temporary one, that cannot be read or written (E314).
+
+    Args:
+        error: The error, or its message.
+    """
+    reason = io_error_reason(error)
+    message = f"a file cannot be read or written: {reason[:1].lower()}{reason[1:]}"
+    hint = "free disk space, or set TMPDIR to a folder on a larger disk; it holds copies of data, and data that exceed --memory"
+    return UsageError(Diagnostic("E314", message, hint=hint, notes=(first_line(error),)))
+
+
+def database_error(location: str, error: duckdb.Error, hint: str | None = None) -> DataError | UsageError:
+    """Return the error for a table that DuckDB cannot read.
+
+    It is E315 if the memory limit is too low, E314 if the disk of the temporary files is full, and else E204 with `hint`.
+    """
     if isinstance(error, duckdb.OutOfMemoryException):
         return out_of_memory_error(error)
-    return unreadable_error(location, notes=(first_line(error),))
+    if DISK_FULL in str(error):
+        return file_access_error(error)
+    return unreadable_error(location, hint, (first_line(error),))
 
 
 def same_name_error(name: str, one: str, other: str) -> DataError:
@@ -149,7 +164,7 @@ def report_file_errors(path: Path) -> Iterator[None]:
 
     Raises:
         DataError: The file cannot be read (E204).
-        UsageError: The memory limit is too low (E315).
+        UsageError: The memory limit is too low (E315), or the disk of the temporary files is full (E314).
     """
     try:
         yield
@@ -168,25 +183,22 @@ def report_read_errors(location: str) -> Iterator[None]:
 
     Raises:
         DataError: The file is damaged (E204).
-        UsageError: The memory limit is too low (E315).
+        UsageError: The memory limit is too low (E315), or the disk of the temporary files is full (E314).
     """
     try:
         yield
-    except duckdb.OutOfMemoryException as error:
-        raise out_of_memory_error(error) from None
-    except (
-        duckdb.Error,
-        RuntimeError,
-    ) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
-        if _OUT_OF_MEMORY in str(error):
+    except (duckdb.Error, RuntimeError) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
+        if isinstance(error, duckdb.OutOfMemoryException) or _OUT_OF_MEMORY in str(error):
             raise out_of_memory_error(error) from None
-        if isinstance(error, _NOT_FILE_ERRORS) or any(text in str(error) for text in ("Query interrupted", DISK_FULL)):
+        if DISK_FULL in str(error):
+            raise file_access_error(error) from None
+        if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
         raise unreadable_error(location, notes=notes) from None
 
 
-def io_error_reason(error: duckdb.Error) -> str:
+def io_error_reason(error: Exception | str) -> str:
     """Return the reason why the operating system failed to read or to write."""
     text = str(error)
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))

@@ -2,13 +2,18 @@
 
 import errno
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow
 import pytest
 from numba import int64
+from pyarrow import feather, parquet
 from tables import small_web
 
 from relcrf.columns.storage import Storage
@@ -81,6 +86,54 @@ def test_full_temporary_folder_raises_one_error(tmp_path, small_disk, memory):
     err = done.stderr
     assert (done.returncode, err.count("error["), "space" in err, "Traceback" in err) == (2, 1, True, False), err
     assert list(small_disk.iterdir()) == []
+
+
+def write_sqlite(folder, table):
+    with closing(sqlite3.connect(folder / "all.sqlite")) as database:
+        table.to_pandas().to_sql("page", database, index=False)
+
+
+def write_duckdb(folder, table):
+    with duckdb.connect(str(folder / "all.duckdb")) as database:
+        database.register("rows", table)
+        database.execute("CREATE TABLE page AS FROM rows")
+
+
+def write_arrow(folder, table):
+    feather.write_feather(table, str(folder / "page.feather"))
+
+
+def write_queries(folder, table):
+    parquet.write_table(table, folder / "page.parquet")
+    (folder / "dataset.toml").write_text(
+        '[tables.page]\nfile = "page.parquet"\n[tables.more]\nsql = "SELECT x + i AS y FROM page, range(9) AS r(i)"\n'
+    )
+
+
+READ_EACH = """
+import sys
+import relcrf
+for folder in sys.argv[1:]:
+    try:
+        relcrf.Dataset(folder)
+    except relcrf.UsageError as error:
+        print(*(f"{d.code} {d.message} {d.hint}" for d in error.diagnostics))
+"""
+
+
+def test_full_disk_during_a_copy_is_not_blamed_on_the_file(tmp_path, small_disk):
+    table = pyarrow.table({"id": range(100_000), "x": np.random.default_rng(0).random(100_000)})
+    folders = []
+    for write in (write_sqlite, write_duckdb, write_arrow, write_queries):
+        folders.append(tmp_path / write.__name__)
+        folders[-1].mkdir()
+        write(folders[-1], table)
+    environment = {**os.environ, "TMPDIR": str(small_disk)}
+    command = [sys.executable, "-c", READ_EACH, *folders]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(folders), done.stderr
+    assert all(line.startswith("E314") and "no space left" in line and "TMPDIR" in line for line in lines), lines
 
 
 def test_full_cache_disk_causes_a_note(small_disk, monkeypatch, caplog):

@@ -11,7 +11,7 @@ from relcrf.data import isolation
 from relcrf.data.extras import import_extra
 from relcrf.data.python_tables import add_frame
 from relcrf.data.readers.base import AbstractReader, SourceTable
-from relcrf.data.store import Store, TableStore, first_line, unreadable_error
+from relcrf.data.store import DISK_FULL, Store, TableStore, file_access_error, first_line, unreadable_error
 
 _FILE_MAGIC = b"ARROW1"
 """Magic bytes of the file format; a stream starts with other bytes."""
@@ -70,7 +70,7 @@ def copy_tables(
 
     Raises:
         DataError: The file is damaged (E204), or a column has an unsupported type (E203).
-        UsageError: A package is not installed (E351).
+        UsageError: A package is not installed (E351), or the disk of the copy is full (E314).
     """
     pyarrow = import_extra("pyarrow", "frames", f"'{path.name}'")
     try:
@@ -87,6 +87,8 @@ def copy_tables(
     except MemoryError:  # a damaged header can request any size
         raise unreadable_error(str(path), isolation.MEMORY_HINT, ("it requests more memory than allowed",)) from None
     except (pyarrow.ArrowException, OSError) as error:
+        if DISK_FULL in str(error):
+            raise file_access_error(error) from None
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
     store.connection.execute(f"SELECT count(COLUMNS(*)) FROM {store.add_frame(parts)}")  # converts all cells
     return [SourceTable(name, str(path), "")]

@@ -14,7 +14,16 @@ import duckdb
 from relcrf.data import isolation
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.sandbox_queries import SCALAR_FUNCTIONS, TABLE_FUNCTIONS, find_forbidden_call
-from relcrf.data.store import Store, TableStore, first_line, literal, out_of_memory_error, quoted, unreadable_error
+from relcrf.data.store import (
+    DISK_FULL,
+    Store,
+    TableStore,
+    database_error,
+    first_line,
+    literal,
+    quoted,
+    unreadable_error,
+)
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 
 MAGIC = b"DUCK"
@@ -113,7 +122,7 @@ def copy_tables(
 
     Raises:
         DataError: The file cannot be read (E204), or the schema has no such table (E235).
-        UsageError: The memory limit is too low (E315).
+        UsageError: The memory limit is too low (E315), or the disk of the copy is full (E314).
     """
     database = store.connection
     ((copy,),) = database.execute("SELECT current_database()").fetchall()
@@ -134,11 +143,9 @@ def copy_tables(
             hint = f"store the rows of a view in a table: CREATE TABLE {selected}_rows AS FROM {selected}"
             problem = Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, (note or "",))
             problems[selected] = problem if note else None
-    except duckdb.OutOfMemoryException as error:
-        raise out_of_memory_error(error) from None
     except duckdb.Error as error:
         advice = next((hint for text, hint in _HINTS.items() if text in str(error)), None)
-        raise unreadable_error(str(path), advice, (first_line(error),)) from None
+        raise database_error(str(path), error, advice) from None
     return [
         SourceTable(
             name, f"{path}, table '{name}'", f"{quoted(copy)}.main.{quoted(name)}", inner_name=name, problem=problem
@@ -201,12 +208,14 @@ def _copy_table(database: duckdb.DuckDBPyConnection, old: str, new: str) -> str 
     """Copy a table or view, given by the quoted names of both; return the reason if it cannot be read.
 
     Raises:
-        duckdb.Error: The memory limit is too low, or the database no longer responds.
+        duckdb.Error: The memory limit is too low, the disk of the copy is full, or the database no longer responds.
     """
     try:
         database.execute(f"CREATE TABLE {new} AS FROM {old}")
     except (duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException):
         raise
     except duckdb.Error as error:
+        if DISK_FULL in str(error):
+            raise
         return first_line(error)
     return None

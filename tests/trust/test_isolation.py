@@ -235,6 +235,20 @@ def test_arrow_batch_larger_than_the_memory_limit_is_read(tmp_path, monkeypatch)
     assert dataset.connection.execute(sums).fetchall() == [(2_000_000, 1_999_999_000_000, 1_999_999_000_000)]
 
 
+def test_decompressed_batch_needs_little_more_than_its_size(tmp_path):
+    """A batch of 320 MB, with a limit of 644 MB on two processors; PyArrow's default allocator needs more."""
+    table = pyarrow.table({f"x{k}": numpy.arange(2_000_000) for k in range(20)})
+    pyarrow.feather.write_feather(table, str(tmp_path / "page.feather"), chunksize=len(table))
+    assert len(relcrf.Dataset(tmp_path, memory="100MB").find_table("page").columns) == 20
+
+
+def test_guarded_process_converts_all_cells(tmp_path):
+    table = pyarrow.table({"id": [1], "x": pyarrow.array([2**62], pyarrow.duration("s"))})
+    pyarrow.feather.write_feather(table, str(tmp_path / "page.feather"))
+    problem = only_problem(lambda: relcrf.Dataset(tmp_path))
+    assert problem.code == "E204" and "Could not convert" in problem.notes[0]
+
+
 @pytest.mark.parametrize("sizes", [(), (0,), (5,), (1, 0, 7, 2)])
 @pytest.mark.parametrize("kind", ["file", "stream"])
 def test_copy_of_arrow_file_has_all_rows_in_order(tmp_path, monkeypatch, kind, sizes):

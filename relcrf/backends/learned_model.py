@@ -85,7 +85,8 @@ class LearnedModel:
         chosen_settings: The values that training chose for settings with the value `auto`.
         vectors: Weight vectors by name, of shape (layout.size,), except those in `schemas`.
         templates: The template of each block of `layout`, with the keys and features of the block's weights.
-        vocabulary: The values of the open domains (domains read from the data), in the order of their integer codes.
+        vocabulary: The values of the open domains (domains read from the data) and the tokens of texts, in the order of
+            their integer codes.
         statistics: Document frequencies, means and deviations of the training data, see `data.bound_model.BoundModel`.
         summary: Summary values of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
@@ -187,8 +188,9 @@ class LearnedModel:
 
 
 def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
-    """Return the values of the open domains of a ground graph."""
-    return {d.name: tuple(grounding.domains[d.name]) for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+    """Return the values of the open domains of a ground graph, and the tokens of its texts by similarity."""
+    values = {d.name: tuple(grounding.domains[d.name]) for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+    return values | grounding.bound.tokens
 
 
 def _transfer_weights(

@@ -45,17 +45,19 @@ def bind(
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of the open domains of a trained model. These values keep their codes; values that occur only
-            in the data get the next codes.
+        vocabulary: Values of the open domains of a trained model, and tokens (see `BoundModel`). These values keep their
+            codes; values that occur only in the data get the next codes.
         statistics: Statistics of the training data of a trained model, see `BoundModel`.
 
     Raises:
         DataError: The tables do not fit the model; the error lists every problem.
     """
     with dataset.store.reraise_plugin_errors():
+        statistics = statistics or {}
         bound = BoundModel(
-            spec, dataset, notes=[*dataset.notes], statistics=dict(statistics or {}), given_statistics=statistics or {}
+            spec, dataset, notes=[*dataset.notes], statistics=dict(statistics), given_statistics=statistics
         )
+        bound.tokens |= {name: values for name, values in (vocabulary or {}).items() if name in statistics}
         return _Binder(bound, vocabulary or {}).run()
 
 

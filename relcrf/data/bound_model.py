@@ -51,6 +51,7 @@ class BoundModel:
         repaired_tables: Raw tables to which the policies of the manifest were applied, by name.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
         statistics: Document frequencies, means and deviations by expression; `grounding/entity_values.py` adds them.
+        tokens: The tokens of `tfidf_cosine` in the training data, by the key of their document frequencies in `statistics`.
         given_statistics: The statistics of the training data, if the model is trained.
     """
 
@@ -70,6 +71,7 @@ class BoundModel:
     repaired_tables: dict[str, RawTable] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
     statistics: dict[str, np.ndarray] = field(default_factory=dict)
+    tokens: dict[str, tuple[str, ...]] = field(default_factory=dict)
     given_statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database; its schema is separate, so several models can be bound to one dataset."""

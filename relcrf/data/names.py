@@ -94,6 +94,16 @@ def value_table(entity: str, expression: str) -> str:
 VALUE_PREFIX = "val."
 
 
+def token_table(similarity: str, entity: str, attribute: str) -> str:
+    """Return the name of the table of the tokens of texts; its columns are `vid`, `code` (of the token), `weight`."""
+    return f"tok.{similarity}.{entity}.{attribute}"
+
+
+def text_table(similarity: str, entity: str, attribute: str) -> str:
+    """Return the name of the table of the texts that are not missing; its columns are `vid`, `size`."""
+    return f"txt.{similarity}.{entity}.{attribute}"
+
+
 def domain_table(domain: str) -> str:
     """Return the name of the table of a domain; its columns are `code`, `value`."""
     return f"dom.{domain}"

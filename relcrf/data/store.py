@@ -47,6 +47,7 @@ _TYPES = {
     "number": "DOUBLE",
     "vector": "DOUBLE[]",
     "text": "VARCHAR",
+    "index": "INTEGER",
     "real": "DOUBLE",
     "integer": "BIGINT",
     "bool": "BOOLEAN",
@@ -440,6 +441,12 @@ class Store(TableStore):
         result = DuckDBPyType(_TYPES[function.result])
         self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
         self._functions[name] = call  # a cursor may call the function after DuckDB has released it
+
+    def remove_function(self, name: str) -> None:
+        """Remove a function that `add_function` registered."""
+        if self._functions.pop(name, None) is not None:
+            with suppress(duckdb.FatalException):  # a damaged file may have terminated the database
+                self.connection.remove_function(name)
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:

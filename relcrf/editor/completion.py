@@ -18,7 +18,7 @@ from relcrf.language.parse import feed_parser
 from relcrf.language.render import render_value
 from relcrf.language.tokens import COMPARISONS, DeclarationTokens, SourceText, literal_terminals
 from relcrf.model import spec as s
-from relcrf.model.functions import AGGREGATES, FUNCTIONS, VECTOR_MEASURES
+from relcrf.model.functions import AGGREGATES, FUNCTIONS, NEAREST_MEASURES
 from relcrf.model.rules import all_templates
 from relcrf.model.types import SCALARS, Bag
 
@@ -265,7 +265,7 @@ class _CursorContext:
             yield CompletionCandidate(name, "Variable", 0 if type_name == argument_type else 1, f"{name}: {type_name}")
         clause = self._current_clause(declaration)
         if "nearest" in self.texts:
-            for name in VECTOR_MEASURES:
+            for name in NEAREST_MEASURES:
                 yield self._function_item(name, 0)
             return
         call = declaration.call_at(self.index)
@@ -311,9 +311,10 @@ class _CursorContext:
             signature = FUNCTIONS[name]
         except UsageError as error:  # a plugin is broken; the checker reports this if a model calls the function
             return CompletionCandidate(name, "Function", rank, documentation=error.diagnostics[0].message)
-        placeholders = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
-        detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
-        return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({placeholders})")
+        placeholders = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.required, 1))
+        return CompletionCandidate(
+            name, "Function", rank, str(signature), function_help(signature), f"{name}({placeholders})"
+        )
 
     def _bag_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
         """Yield the bags of all binders; bags over the domain of the element, the term before `in`, come first."""

@@ -70,8 +70,7 @@ def _describe_word(document: Document, token: Token, roots: Sequence[Path]) -> I
 
 def function_help(signature: FunctionSignature) -> str:
     """Return the signature and the summary of a built-in function."""
-    head = f"{signature.name}({', '.join(signature.parameters)}): {signature.result}"
-    return f"{_code_block(head)}\n\n{signature.summary}"
+    return f"{_code_block(str(signature))}\n\n{signature.summary}"
 
 
 def _describe_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) -> Iterator[str]:

@@ -75,6 +75,7 @@ def compute_cache_key(
         "domains": {name: bound.domains[name] for name in sorted(names) if name in bound.domains},
         "variables": [[v.name, v.start, v.count, list(v.values)] for v in variables if v.owner in names],
         "statistics": {name: values.tolist() for name, values in sorted(bound.given_statistics.items())},
+        "tokens": {name: bound.tokens.get(name) for name in sorted(bound.given_statistics)},
         "closed": sorted(bound.closed_world & names),
     }
     digest.update(json.dumps(inputs, sort_keys=True, ensure_ascii=False).encode())

@@ -14,19 +14,27 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.dependencies import model_dependencies
 from relcrf.grounding.estimate import DEFAULT_BUDGET, PlanSize, budget_diagnostic, check_budget
 from relcrf.grounding.lower import LoweringContext, lower_derived
-from relcrf.grounding.nearest import find_nearest_neighbours
+from relcrf.grounding.nearest import find_nearest_neighbours, find_nearest_texts
 from relcrf.grounding.plan import AggregateTerm, Exists, Plan
+from relcrf.grounding.text_rows import TextRows, create_text_functions, has_sizes
 from relcrf.language.recursion import dependency_layers, is_recursive
 from relcrf.model.disjunctions import extract_disjunctions
 from relcrf.model.expressions import Attribute, FunctionCall
+from relcrf.model.functions import TEXT_SIMILARITIES
 from relcrf.model.nodes import walk
 from relcrf.model.spec import DerivedRelation, NearestNeighbours
+from relcrf.model.text_similarity import find_text_similarity
+from relcrf.model.typing import NameScope
 
 Progress = Callable[[str], None]
 
 
 def make_lowering_context(bound: BoundModel) -> LoweringContext:
-    """Return the inputs of lowering (the translation of declarations to relational plans) for a bound model."""
+    """Return the inputs of lowering (the translation of declarations to relational plans) for a bound model.
+
+    The functions of text similarities that the plans call are created unless they exist already.
+    """
+    create_text_functions(bound)
     return LoweringContext(extract_disjunctions(bound.spec), bound.domains, bound.vector_lengths)
 
 
@@ -58,10 +66,16 @@ def create_derived_tables(
 
 def _create_neighbour_table(bound: BoundModel, derived: DerivedRelation, nearest: NearestNeighbours) -> None:
     assert isinstance(nearest.measure, FunctionCall)
-    vector = nearest.measure.arguments[0]
-    assert isinstance(vector, Attribute)
-    vectors = bound.vectors(derived.parameters[0].type_name, vector.attribute)
-    a, b = find_nearest_neighbours(vectors, nearest.count, nearest.measure.name)
+    if nearest.measure.name in TEXT_SIMILARITIES:
+        scope = NameScope(bound.spec, derived.parameters, None)
+        similarity, _ = find_text_similarity(nearest.measure, scope)
+        rows = TextRows.from_tables(bound, similarity, similarity.columns[0])
+        a, b = find_nearest_texts(rows, nearest.count, has_sizes=has_sizes(similarity))
+    else:
+        vector = nearest.measure.arguments[0]
+        assert isinstance(vector, Attribute)
+        vectors = bound.vectors(derived.parameters[0].type_name, vector.attribute)
+        a, b = find_nearest_neighbours(vectors, nearest.count, nearest.measure.name)
     bound.connection.register("neighbours", {"a0": a, "a1": b})
     table = quoted(relation_table(derived.name))
     bound.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT a0, a1 FROM neighbours")

@@ -30,6 +30,7 @@ from relcrf.grounding.propagation import (
     max_entries,
     mean_and_deviation,
     multiply,
+    multiply_by_idf,
     propagation_matrix,
 )
 from relcrf.grounding.value_names import feature_value, find_values
@@ -169,10 +170,7 @@ class _ValueComputer:
         statistics = self.bound.statistics
         if node.name == "tfidf":
             assert not isinstance(values, np.ndarray)
-            idf = statistics.setdefault(name, inverse_document_frequencies(values))
-            # Values that did not occur in training have larger codes, and the same frequency as values that never occur.
-            factors = idf[np.minimum(values.indices, len(idf) - 1)]
-            return csr_array((values.data * factors, values.indices, values.indptr), shape=values.shape)
+            return multiply_by_idf(values, statistics.setdefault(name, inverse_document_frequencies(values)))
         assert isinstance(values, np.ndarray)
         known = statistics.setdefault(name, mean_and_deviation(values).ravel())
         if known.size != 2 * values.shape[1]:

@@ -19,11 +19,12 @@ from relcrf.data.names import (
 )
 from relcrf.grounding import plan as p
 from relcrf.grounding.rewrite import simplify_plan
+from relcrf.grounding.text_rows import similarity_term
 from relcrf.grounding.value_names import find_bag, find_values, vector_length
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.formula import evidence_parts, is_table, scope_terms
-from relcrf.model.functions import external_function
+from relcrf.model.functions import TEXT_SIMILARITIES, external_function
 from relcrf.model.spec import (
     DerivedRelation,
     Gate,
@@ -34,6 +35,7 @@ from relcrf.model.spec import (
     RandomRelation,
     Template,
 )
+from relcrf.model.text_similarity import find_text_similarity
 from relcrf.model.times import parse_datetime, parse_time
 from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, EntityType, Integer, Time, ValueType, Vector
 from relcrf.model.typing import NameScope
@@ -558,6 +560,9 @@ class _PlanBuilder:
                 return p.Call("elapsed_seconds", (self.operand(left, right), self.operand(right, left)))
             case e.Arithmetic(operator, left, right):
                 return p.Call(operator, (self.numeric_term(left), self.numeric_term(right)))
+            case e.FunctionCall(name) if name in TEXT_SIMILARITIES:
+                similarity, names = find_text_similarity(node, self.scope)
+                return similarity_term(similarity, *map(self.column_for_name, names))
             case e.FunctionCall(name, arguments):
                 function_name = plugin_function_name(name) if external_function(name) else name
                 return p.Call(function_name, tuple(self.numeric_term(a) for a in arguments))

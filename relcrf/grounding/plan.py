@@ -40,6 +40,20 @@ class Call:
 
 
 @dataclass(frozen=True)
+class DefinedCall:
+    """A call of a SQL function that only DuckDB has.
+
+    Args:
+        name: function in the schema of the bound model.
+        definition: an equal term without the function, for other engines.
+    """
+
+    name: str
+    arguments: tuple[Term, ...]
+    definition: Term
+
+
+@dataclass(frozen=True)
 class VectorComponent:
     """A component of a vector; indices start at 0."""
 
@@ -86,7 +100,7 @@ class AggregateTerm:
     outer_plan: Plan | None = None
 
 
-Term: TypeAlias = Column | Constant | Call | VectorComponent | Lookup | Indicator | AggregateTerm
+Term: TypeAlias = Column | Constant | Call | DefinedCall | VectorComponent | Lookup | Indicator | AggregateTerm
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,17 @@ def inverse_document_frequencies(counts: csr_array) -> np.ndarray:
     return np.asarray(np.log((1.0 + n) / (1.0 + frequency)) + 1.0)
 
 
+def multiply_by_idf(counts: csr_array, frequencies: np.ndarray) -> csr_array:
+    """Return the counts multiplied by the inverse document frequencies of their columns.
+
+    Args:
+        frequencies: see `inverse_document_frequencies`; columns beyond its length do not occur in the training data, and have
+            the frequency of a column without entries.
+    """
+    factors = frequencies[np.minimum(counts.indices, len(frequencies) - 1)]
+    return csr_array((counts.data * factors, counts.indices, counts.indptr), shape=counts.shape)
+
+
 def mean_and_deviation(values: np.ndarray) -> np.ndarray:
     """Return the mean and the standard deviation of each column, shape (2, n_columns).
 

@@ -16,7 +16,7 @@ from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import evidence_parts, initial_values_error, is_table, n_patterns
-from relcrf.model.functions import VECTOR_MEASURES
+from relcrf.model.functions import NEAREST_MEASURES
 from relcrf.model.nodes import children, walk
 from relcrf.model.typing import NameScope, TypeCheckError, feature_type
 
@@ -416,13 +416,14 @@ def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.Near
     if kind is None:
         return
     a, b = (p.name for p in derived.parameters)
-    arguments = measure.arguments if isinstance(measure, e.FunctionCall) and measure.name in VECTOR_MEASURES else ()
+    is_measure = isinstance(measure, e.FunctionCall) and measure.name in NEAREST_MEASURES
+    arguments = tuple(children(measure))[:2] if is_measure else ()
     attributes = [x for x in arguments if isinstance(x, e.Attribute)]
     has_two_attributes = len(arguments) == len(attributes) == 2 and {x.binder for x in attributes} == {a, b}
     if not has_two_attributes or attributes[0].attribute != attributes[1].attribute:
-        message = "'nearest' requires a measure of the same vector attribute of both parameters"
-        example = f"{VECTOR_MEASURES[0]}({a}.v, {b}.v)"
-        yield Diagnostic("E133", message, measure.span, f"use {listing(VECTOR_MEASURES)}, such as {example}")
+        message = "'nearest' requires a measure of the same vector or string attribute of both parameters"
+        example = f"{NEAREST_MEASURES[0]}({a}.v, {b}.v)"
+        yield Diagnostic("E133", message, measure.span, f"use {listing(NEAREST_MEASURES)}, such as {example}")
 
 
 def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:

@@ -7,7 +7,7 @@ missing if the two texts have more than 127 distinct characters and at least one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from math import isnan
@@ -22,7 +22,10 @@ ENTRY_POINT_GROUP = "relcrf.functions"
 """The entry point group in which other packages register functions."""
 
 VECTOR_MEASURES = ("cosine", "dot", "distance")
-"""The functions that are allowed after `nearest K by`."""
+"""The functions of two vectors that are allowed after `nearest K by`."""
+
+NGRAM_LENGTHS = range(2, 6)
+"""The lengths of the character n-grams that `tfidf_cosine` compares."""
 
 AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
 """The functions of aggregates; an aggregate is written `FUNCTION { ... where ... }`."""
@@ -36,12 +39,23 @@ class FunctionSignature:
         parameters: `number`, `vector` or `text` for each parameter.
         summary: one line of documentation.
         result: `real`, `integer`, `bool` or `string`.
+        n_optional: number of parameters, at the end, that a call may omit.
     """
 
     name: str
     parameters: tuple[str, ...]
     summary: str
     result: str = "real"
+    n_optional: int = field(default=0, kw_only=True)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The parameters that a call cannot omit."""
+        return self.parameters[: len(self.parameters) - self.n_optional]
+
+    def __str__(self) -> str:
+        optional = "".join(f"[, {kind}]" for kind in self.parameters[len(self.required) :])
+        return f"{self.name}({', '.join(self.required)}{optional}): {self.result}"
 
 
 BUILT_IN: dict[str, FunctionSignature] = {
@@ -82,7 +96,26 @@ FEATURE_FUNCTIONS: dict[str, FunctionSignature] = {
 }
 """The built-in functions of the value of an entity; `grounding/entity_values.py` computes them for all entities at once."""
 
-_RELCRF_FUNCTIONS = BUILT_IN | FEATURE_FUNCTIONS
+TEXT_SIMILARITIES: dict[str, FunctionSignature] = {
+    s.name: s
+    for s in (
+        FunctionSignature(
+            "tfidf_cosine",
+            ("text", "text", "number"),
+            "cosine of the TF-IDF vectors of two texts, from 0 to 1; of their words, or of their n-grams of n characters",
+            n_optional=1,
+        ),
+        FunctionSignature(
+            "token_jaccard", ("text", "text"), "shared words divided by all words of two texts, from 0 to 1"
+        ),
+    )
+}
+"""The built-in functions of string attributes of two entities; `grounding/text_rows.py` computes the tokens of all texts."""
+
+NEAREST_MEASURES = (*VECTOR_MEASURES, *TEXT_SIMILARITIES)
+"""The functions that are allowed after `nearest K by`."""
+
+_RELCRF_FUNCTIONS = BUILT_IN | FEATURE_FUNCTIONS | TEXT_SIMILARITIES
 
 PARAMETER_TYPES = ("number", "vector", "text")
 RESULT_TYPES: dict[str, type | tuple[type, ...]] = {"real": (int, float), "integer": int, "bool": bool, "string": str}

@@ -15,7 +15,7 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS
+from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
 from relcrf.model.nodes import children, walk
 from relcrf.model.times import EXAMPLES, PARSERS
 
@@ -372,13 +372,14 @@ class NameScope:
             raise TypeCheckError(
                 diagnostic.code, diagnostic.message, node, diagnostic.hint, *diagnostic.notes
             ) from None
-        if len(node.arguments) != len(signature.parameters):
-            message = (
-                f"{node.name} takes {_format_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
-            )
-            raise TypeCheckError("E108", message, node)
+        if not len(signature.required) <= len(node.arguments) <= len(signature.parameters):
+            least = f"{len(signature.required)} or " if signature.n_optional else ""
+            expected = f"{least}{_format_count(len(signature.parameters), 'argument')}"
+            raise TypeCheckError("E108", f"{node.name} takes {expected}, not {len(node.arguments)}", node)
         if node.name in FEATURE_FUNCTIONS:
             return self._feature_function_type(node, signature.parameters[0])
+        if node.name in TEXT_SIMILARITIES:
+            return self._text_similarity_type(node)
         for argument, parameter_type in zip(node.arguments, signature.parameters, strict=True):
             if parameter_type == "number":
                 self._require_number(argument)
@@ -401,6 +402,24 @@ class NameScope:
             message = f"{node.name} takes a {accepted}, not {_describe_type(kind)}"
             raise TypeCheckError("E110", message, node.arguments[0])
         return t.Real() if name == "number" else kind
+
+    def _text_similarity_type(self, node: e.FunctionCall) -> t.ValueType:
+        """Return the type of `tfidf_cosine(...)` or `token_jaccard(...)`."""
+        for argument in node.arguments[:2]:
+            kind = self.type_of(argument)
+            if not isinstance(argument, e.Attribute) or not isinstance(kind, t.String):
+                found = "an expression" if isinstance(kind, t.String) else _describe_type(kind)
+                hint = "use an attribute of type string, such as page.title"
+                raise TypeCheckError(
+                    "E110", f"{node.name} takes string attributes of entities, not {found}", argument, hint
+                )
+        for length in node.arguments[2:]:
+            if not isinstance(length, e.Number) or length.value not in NGRAM_LENGTHS or isinstance(length.value, float):
+                limits = f"{NGRAM_LENGTHS.start} to {NGRAM_LENGTHS.stop - 1}"
+                message = f"the third argument of {node.name} is not an integer from {limits}"
+                hint = f"write the number of characters of an n-gram: {node.name}(a.title, b.title, 3)"
+                raise TypeCheckError("E110", message, length, hint)
+        return t.Real()
 
     def is_computed(self, node: e.Expression) -> bool:
         """Return True if the value of a valid node is computed for all entities at once, before templates are ground."""

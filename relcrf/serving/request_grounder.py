@@ -22,6 +22,7 @@ from relcrf.grounding.lowered_model import LoweredModel
 from relcrf.language.render import render
 from relcrf.model.disjunctions import extract_disjunctions
 from relcrf.model.spec import DerivedRelation, ModelSpec, RandomRelation
+from relcrf.model.text_similarity import text_similarities
 from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.coding import CodedColumn, CodedRequest, Vocabulary, code_request
 from relcrf.serving.request import RequestTable
@@ -61,7 +62,7 @@ class RequestGrounder:
         self._vocabulary = Vocabulary(spec, vocabulary)
         self._text = render(spec.flatten())
         self._expanded_spec = extract_disjunctions(spec)
-        self._has_computed_values = any(
+        self._has_computed_values = bool(text_similarities(spec)) or any(
             list(find_computed_values(self._expanded_spec, owner, by))
             for owner, by in features_of_templates(self._expanded_spec)
         )

@@ -27,7 +27,8 @@ entity P { predict c : C  r : real  n : integer  day : date  name : string  v : 
 relation L(a: P, b: P) { score: real }
 predict relation Same(a: P, b: P) where L(a, b) and a.n == b.n
 derive Cocited(a: P, b: P) where L(m, a) and L(m, b) and a < b
-template pairs(a: P, b: P) where L(a, b) over a.c, b.c by 1, L(a, b).score
+template pairs(a: P, b: P) where L(a, b) over a.c, b.c
+    by 1, L(a, b).score, tfidf_cosine(a.name, b.name, 2), token_jaccard(a.name, b.name)
 template triples(a: P, b: P, d: P) where L(a, b) and L(b, d) and a != d over a.c, b.c, d.c
 template words(a: P) over a.c by a.w
 template keyed(a: P, w: W) where w in a.w over a.c per w, a.n by 1, a.r / a.n

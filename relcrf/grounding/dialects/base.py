@@ -32,12 +32,14 @@ class AbstractDialect(ABC):
         sqlglot_dialect: SQLGlot name of the dialect.
         functions: writer of each function of the modelling language; the SQL returns null outside the function's domain.
         unsupported: functions without an equivalent in the engine.
+        has_defined_functions: whether the engine has the functions of `DefinedCall`.
     """
 
     name: ClassVar[str]
     sqlglot_dialect: ClassVar[str]
     functions: ClassVar[Mapping[str, CallWriter]]
     unsupported: ClassVar[frozenset[str]] = frozenset()
+    has_defined_functions: ClassVar[bool] = False
 
     def select_builder(self, plan: p.Plan) -> SelectBuilder:
         """Return a builder of the SELECT of a plan."""
@@ -157,6 +159,10 @@ class SelectBuilder:
                 return self.dialect.vector_component(self.term(vector), index)
             case p.Call(name, arguments):
                 return self.dialect.function_call(name, [self.term(a) for a in arguments])
+            case p.DefinedCall(name, arguments, definition):
+                if not self.dialect.has_defined_functions:
+                    return self.term(definition)
+                return call(exp.to_identifier(name, quoted=True), *(self.term(a) for a in arguments))
             case p.Lookup():
                 return self.lookup(node)
             case p.Indicator(condition):
@@ -208,7 +214,7 @@ def _fill_missing(output: str, value: exp.Expr) -> exp.Expr:
     return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
 
 
-def call(name: str, *arguments: exp.Expr) -> exp.Expr:
+def call(name: str | exp.Identifier, *arguments: exp.Expr) -> exp.Expr:
     """Return a call of an engine function."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 

@@ -29,6 +29,7 @@ class DuckDbDialect(AbstractDialect):
 
     name = "duckdb"
     sqlglot_dialect = "duckdb"
+    has_defined_functions = True
 
     def select_builder(self, plan: Plan) -> SelectBuilder:
         return _GroupingSelectBuilder(self, plan)

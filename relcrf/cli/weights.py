@@ -224,7 +224,7 @@ def _print_differences(differences: RunDifferences, answers: Mapping[str, Any] |
     for title, pairs in (
         ("settings", differences.settings),
         ("bindings by template", differences.bindings),
-        ("sizes of open domains", differences.vocabulary_sizes),
+        ("sizes of vocabularies", differences.vocabulary_sizes),
         ("training summary", differences.summary),
     ):
         if pairs:

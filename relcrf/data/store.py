@@ -220,7 +220,7 @@ def parse_size(text: str) -> int:
 
 
 class SqlFunction(Protocol):
-    """A function of a plugin that SQL calls, with the types of its arguments and of its result: keys of `_TYPES`."""
+    """A Python function that SQL calls, with the types of its arguments and of its result: keys of `_TYPES`."""
 
     @property
     def parameters(self) -> Sequence[str]:
@@ -356,9 +356,9 @@ class Store(TableStore):
             ) from None
         self._guarded_process: GuardedProcess | None = None
         self._files: list[str] = []
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, tuple[duckdb.DuckDBPyConnection, Callable[..., Any]]] = {}
         self._plugin_errors: list[UsageError] = []
-        weakref.finalize(self, _remove_functions, self.connection, self._functions)
+        weakref.finalize(self, _remove_functions, self._functions)
         # The file is deleted with the object, so skip the checkpoint, which takes two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
 
@@ -423,8 +423,14 @@ class Store(TableStore):
             cursor.register(view, frame)
         return cursor
 
-    def add_function(self, name: str, function: SqlFunction) -> None:
-        """Register a plugin function in the database, under its name in SQL."""
+    def add_function(
+        self, name: str, function: SqlFunction, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> None:
+        """Register a Python function in the database, under its name in SQL; all connections can call it.
+
+        Args:
+            connection: Connection that registers the function and removes it; by default that of the store.
+        """
         if name in self._functions:
             return
 
@@ -439,14 +445,15 @@ class Store(TableStore):
         vars(call)["__signature__"] = Signature(parameters)  # DuckDB requires as many parameters as types
         types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
         result = DuckDBPyType(_TYPES[function.result])
-        self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
-        self._functions[name] = call  # a cursor may call the function after DuckDB has released it
+        connection = connection or self.connection
+        connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
+        self._functions[name] = (connection, call)  # a cursor may call the function after DuckDB has released it
 
     def remove_function(self, name: str) -> None:
         """Remove a function that `add_function` registered."""
-        if self._functions.pop(name, None) is not None:
-            with suppress(duckdb.FatalException):  # a damaged file may have terminated the database
-                self.connection.remove_function(name)
+        connection, _ = self._functions.pop(name)
+        with suppress(duckdb.FatalException):  # a damaged file may have terminated the database
+            connection.remove_function(name)
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:
@@ -467,7 +474,7 @@ class Store(TableStore):
             raise
 
 
-def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Remove the plugin functions from a connection; DuckDB reports functions left at interpreter exit as leaks."""
-    for name in functions:
+def _remove_functions(functions: Mapping[str, tuple[duckdb.DuckDBPyConnection, Callable[..., Any]]]) -> None:
+    """Remove Python functions from the database; DuckDB reports functions left at interpreter exit as leaks."""
+    for name, (connection, _) in functions.items():
         connection.remove_function(name)

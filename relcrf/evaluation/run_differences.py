@@ -28,7 +28,7 @@ class RunDifferences:
         settings: The backend and the settings that differ, by name.
         summary: The entries of the training summary that differ, by name.
         bindings: The numbers of bindings that differ, by template.
-        vocabulary_sizes: The numbers of values that differ, by open domain.
+        vocabulary_sizes: The numbers of values that differ, by open domain, and of tokens, by text similarity.
         model: The lines of a unified diff of the model texts; empty if they are equal.
         weights: One row per weight that both models have, by descending absolute difference. The columns are
             `NAME_COLUMNS`, and `first` and `second`: the weight in each model.

@@ -89,7 +89,7 @@ def create_text_functions(bound: BoundModel) -> None:
         if left != right:
             rows, offset = rows.concatenate(TextRows.from_tables(bound, similarity, right)), len(rows.size)
         function, store = f"{bound.schema}_similarity{k}", bound.dataset.store
-        store.add_function(function, _RowFunction(rows, offset, has_sizes(similarity)))
+        store.add_function(function, _RowFunction(rows, offset, has_sizes(similarity)), bound.connection)
         weakref.finalize(bound, store.remove_function, function).atexit = False
         # The macro is a function of the same name in the schema of each model that is bound to the dataset.
         bound.connection.execute(f"CREATE MACRO {quoted(str(similarity))}(a, b) AS {function}(a, b)")

@@ -1,10 +1,12 @@
 """Similarities of texts, compared with scikit-learn and with a sort of all pairs."""
 
 import gc
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
 import pytest
+from checksum import checksum
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import relcrf
@@ -13,7 +15,11 @@ from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.grounding import nearest
 from relcrf.grounding.block_cache import BlockCache
+from relcrf.grounding.derive import make_lowering_context
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.ground import ground
+from relcrf.grounding.lower import lower_template
 from relcrf.grounding.text_rows import split_tokens
 from relcrf.serving import Predictor
 
@@ -153,7 +159,8 @@ def test_nearest_of_random_texts():
         derive Near(a: Paper, b: Paper) = nearest 4 by tfidf_cosine(a.title, b.title)
         template t(a: Paper, b: Paper) where Near(a, b) over a.good, b.good by tfidf_cosine(a.title, b.title)
     """
-    pairs = grounded(text, tables(titles)).bound.connection.execute('SELECT a0, a1 FROM "rel.Near"').fetchnumpy()
+    bound = grounded(text, tables(titles)).bound
+    pairs = bound.connection.execute('SELECT a0, a1 FROM "rel.Near"').fetchnumpy()
     expected = cosines(titles, titles)
     np.fill_diagonal(expected, 0.0)
     largest = -np.sort(-expected, axis=1)[:, :4]
@@ -196,6 +203,23 @@ def test_predictions_use_frequencies_of_training_data(tmp_path):
     expected = fit.predict(Dataset(alone)).table("good")
     assert list(served["p_true"]) == list(expected["p_true"])
     assert [*predictor.report().reasons] == ["the model has values that are computed for all entities at once"]
+
+
+@pytest.mark.parametrize("call", ["tfidf_cosine(a.title, b.name, 2)", "token_jaccard(b.title, a.title)"])
+def test_values_on_postgres(call, postgres):
+    other, over = ("Book", "a.good, b.rare") if "b.name" in call else ("Paper", "a.good, b.good")
+    text = f"""
+        template values(a: Paper, b: {other}) where a.kind == "x" over {over} by {call}
+        template low(a: Paper, b: {other}) where not {call} > 0.2 and {call} >= 0 over {over}
+    """
+    bound = bind(relcrf.parse(MODEL + text).spec, Dataset(tables()))
+    context = make_lowering_context(bound)
+    here = DuckDbEngine(bound.cursor)
+    with closing(PostgresEngine(postgres.new_database(), bound.cursor)) as there:
+        for template in context.spec.templates:
+            plan = lower_template(template, context).plan
+            expected = checksum(here.rows(plan), plan.outputs)
+            assert checksum(there.rows(plan), plan.outputs) == expected and expected[0] > 10
 
 
 def test_cached_block_depends_on_frequencies(tmp_path):

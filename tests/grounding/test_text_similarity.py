@@ -13,6 +13,7 @@ import relcrf
 from relcrf.api import load_fit
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
+from relcrf.errors import ModelError
 from relcrf.grounding import nearest
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.derive import make_lowering_context
@@ -21,6 +22,7 @@ from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.ground import ground
 from relcrf.grounding.lower import lower_template
 from relcrf.grounding.text_rows import split_tokens
+from relcrf.model.functions import FUNCTIONS
 from relcrf.serving import Predictor
 
 MODEL = """
@@ -266,3 +268,9 @@ def test_tokens():
     assert split_tokens("Don't STOP_me, Zoe\u0308 2!") == ["don", "t", "stop", "me", "zoë", "2"]
     assert split_tokens(" A  b-c ", 3) == ["a b", " b ", "b c"]
     assert split_tokens("ab", 3) == split_tokens("?!") == split_tokens("", 2) == []
+
+
+def test_optional_argument():
+    assert str(FUNCTIONS["tfidf_cosine"]) == "tfidf_cosine(text, text[, number]): real"
+    with pytest.raises(ModelError, match="tfidf_cosine takes 2 or 3 arguments, not 1"):
+        relcrf.parse(MODEL + "template t(a: Paper) where tfidf_cosine(a.title) > 0 over a.good")

@@ -1,8 +1,9 @@
 """Similarities of texts: sparse matrices with a row of token weights for each text, and functions that compare two rows.
 
 The matrices are tables of the bound model. DuckDB compares two rows by a function of their vids that calls a kernel; the other
-engines join the tables (see `similarity_term`). On 950,000 pairs of titles of 8 words, the function takes 0.6 s and DuckDB's
-join of the tables 1.5 s; the function needs no memory for the pairs and is called only for pairs that pass other conditions.
+engines join the tables (see `similarity_term`). The function takes less than a microsecond for a pair of titles of 8 words and
+needs no memory for the pairs. A join in DuckDB takes between a seventh of this time and 130 times as long, depending on the
+order of the joins that DuckDB chooses (`benchmarks/texts.py`).
 """
 
 from __future__ import annotations

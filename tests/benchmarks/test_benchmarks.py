@@ -52,6 +52,7 @@ KEYS = {
     "spanning_forest": "ratio_scipy ratio_scipy_dense",
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
     "tables": "rows count read store wall_over_read peak_mib growth_10x",
+    "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
     "webkb": "local ess ess_max_margin dense svm",
     "cora": "local ess ess_max_margin dense svm",

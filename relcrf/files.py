@@ -160,8 +160,13 @@ def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
 
 def write_text(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a text file atomically; see `atomic_path`."""
+    write_bytes(path, text.encode(), sync=sync)
+
+
+def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write a file atomically; see `atomic_path`."""
     with atomic_file(path, sync=sync) as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 def write_array(path: Path, array: np.ndarray, *, sync: bool = True) -> None:

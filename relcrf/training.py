@@ -16,7 +16,7 @@ import numpy as np
 from relcrf.backends.automatic_sharding import shard_if_large
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
-from relcrf.backends.problems import training_problem
+from relcrf.backends.problems import training_labels, training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import template_statistics
@@ -40,6 +40,9 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.language.render import model_text
 from relcrf.model.spec import ModelSpec
 from relcrf.progress_reporting import progress_monitor
+from relcrf.unaries.application import learn_features
+from relcrf.unaries.fitting import FittedFeature
+from relcrf.unaries.storage import require_storable
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,17 +149,32 @@ class Training:
             DataError: If no variable has a label, or none is left for training or validation.
         """
         return training_problem(
-            self.grounding,
+            self.ground_graph,
             self.hidden,
             self.observed,
             validation=self.validation,
             with_candidates=self.system.uses_candidates,
+            learn=False,
         )
+
+    @cached_property
+    def _learned(self) -> tuple[Grounding, tuple[FittedFeature, ...]]:
+        labels = training_labels(self.grounding, self.hidden, self.validation)
+        if not labels.any():
+            return self.grounding, ()
+        grounding, features = learn_features(self.grounding, labels)
+        require_storable(features)
+        return grounding, features
+
+    @property
+    def ground_graph(self) -> Grounding:
+        """The ground graph with the values of learned features, which are trained on the training labels."""
+        return self._learned[0]
 
     @cached_property
     def identity(self) -> str:
         """The fingerprint of model, settings and data; training resumes only checkpoints with the same fingerprint."""
-        return fingerprint(model_text(self.spec), self.backend, asdict(self.system), self.problem, self.grounding)
+        return fingerprint(model_text(self.spec), self.backend, asdict(self.system), self.problem, self.ground_graph)
 
     @SingleThreadedBlas()
     def select(self, grid: Mapping[str, Sequence[Any]], **options: Any) -> SettingsSelection:
@@ -175,7 +193,7 @@ class Training:
             executor: Executor that distributes the connected components of the graph to workers. With None, this
                 process learns from the whole graph, or from shards of a graph larger than the dataset's memory limit.
         """
-        problem, system, grounding = self.problem, self.system, self.grounding
+        problem, system, grounding = self.problem, self.system, self.ground_graph
         started = time.perf_counter()
         with (
             progress_monitor() as display,
@@ -213,8 +231,9 @@ class Training:
             histograms=learned.histograms,
             schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
-            template_statistics=template_statistics(self.grounding, problem),
+            template_statistics=template_statistics(self.ground_graph, problem),
             mapping=grounding.bound.dataset.mapping,
+            learned_features=self._learned[1],
             seconds=time.perf_counter() - started,
         )
 

@@ -23,6 +23,7 @@ LAYERS = (
     ("inference",),
     ("learning",),
     ("structure",),
+    ("unaries",),
     ("backends",),
     ("evaluation",),
     ("progress_reporting",),
@@ -42,7 +43,7 @@ LAYERS = (
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
-OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg")
+OPTIONAL = ("sklearn", "skops", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg")
 """Packages of extras, which may be imported where they are needed."""
 
 

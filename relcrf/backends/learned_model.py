@@ -20,6 +20,7 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 from relcrf.model.spec import ModelSpec, OpenDomain
 from relcrf.structure.pair_unaries import own_unaries
+from relcrf.unaries.fitting import FittedFeature
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class LearnedModel:
         trials: The candidates among which `auto` chose, as table rows; see `FitResult`. Run folders do not store the
             seconds in the rows, but in the timings.
         mapping: The section `tables` of the manifest of the training data; None if they had no manifest.
+        learned_features: The trained estimators of the learned features.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -121,6 +123,7 @@ class LearnedModel:
     request: BackendRequest | None = None
     trials: tuple[Mapping[str, Any], ...] = ()
     mapping: str | None = None
+    learned_features: tuple[FittedFeature, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -10,9 +10,11 @@ from relcrf.backends.base import Problem
 from relcrf.backends.domains import variable_domains
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.feature_scales import limit_extremes
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
+from relcrf.unaries.application import apply_features, learn_features
 
 
 def training_problem(
@@ -22,6 +24,7 @@ def training_problem(
     *,
     validation: np.ndarray | None = None,
     with_candidates: bool = False,
+    learn: bool = True,
 ) -> Problem:
     """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
 
@@ -33,17 +36,16 @@ def training_problem(
         validation: Mask of the variables whose labels are reserved for the choice of settings, shape (n_variables,),
             bool; these labels are neither targets nor evidence.
         with_candidates: Whether to include the candidate spaces of the model.
+        learn: Whether to train the learned features on the labels; otherwise the graph is used as it is.
 
     Raises:
         DataError: If no variable is labelled (E225), or `validation` contains no labels (E226).
+        DataError, UsageError: See `relcrf.unaries.application.learn_features`.
     """
-    labelled = grounding.states >= 0
     if validation is not None:
-        validation = labelled & validation
+        validation = validation & (grounding.states >= 0)
         require_validation_labels(validation)
-        labelled = labelled & ~validation
-    if hidden is not None:
-        labelled = labelled & ~hidden
+    labelled = training_labels(grounding, hidden, validation)
     if not labelled.any():
         names = listing(block.name for block in grounding.blocks)
         hint = "label some entities"
@@ -52,8 +54,10 @@ def training_problem(
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
+    if learn:
+        grounding, _ = learn_features(grounding, labelled)
     return Problem(
-        replace(limit_extremes(grounding.graph), known_domains=variable_domains(grounding.blocks)),
+        training_graph(grounding),
         roles,
         grounding.states,
         candidates=candidates,
@@ -61,6 +65,22 @@ def training_problem(
         validation=validation,
         memory_limit=grounding.bound.dataset.store.working_bytes,
     )
+
+
+def training_graph(grounding: Grounding) -> FactorGraph:
+    """Return the graph of a training problem: extreme features are limited, and the domains of variables are known."""
+    return replace(limit_extremes(grounding.graph), known_domains=variable_domains(grounding.blocks))
+
+
+def training_labels(
+    grounding: Grounding, hidden: np.ndarray | None = None, validation: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the mask of the labels that are neither hidden nor reserved for validation, shape (n_variables,), bool."""
+    labelled = grounding.states >= 0
+    for mask in (hidden, validation):
+        if mask is not None:
+            labelled = labelled & ~mask
+    return labelled
 
 
 def require_validation_labels(validation: np.ndarray) -> None:
@@ -93,7 +113,7 @@ def query_problem(
                 "train again with a larger l2 or with smaller feature values; 'relcrf report' shows the optimiser's log"
             )
             raise DataError(Diagnostic("E422", message, hint=hint))
-    grounding = learned.extend_grounding(grounding)
+    grounding = learned.extend_grounding(apply_features(grounding, learned.learned_features))
     observed = grounding.states >= 0
     if hidden is not None:
         observed = observed & ~hidden

@@ -2,10 +2,11 @@
 
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
-`log.jsonl` (the optimiser's log), `tables.toml` if the training data had a manifest, `moments.npy` and
-`histograms.json` if the backend provides them, `timings.json`, and `manifest.json` (the hashes of the other files
-except the timings, and the provenance of the run). All files except the timings are bitwise reproducible. During
-training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is renamed to `NAME`.
+`log.jsonl` (the optimiser's log), `tables.toml` if the training data had a manifest, `feature.NAME.skops` for each
+learned feature, `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and `manifest.json`
+(the hashes of the other files except the timings, and the provenance of the run). All files except the timings are
+bitwise reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is
+renamed to `NAME`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from relcrf.files import (
     remove_unfinished,
     replace_folder,
     write_array,
+    write_bytes,
     write_text,
 )
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -49,6 +51,8 @@ from relcrf.language.parse import parse
 from relcrf.language.render import model_text
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
+from relcrf.unaries import storage
+from relcrf.unaries.fitting import FittedFeature
 
 FORMAT_VERSION = 2
 """Version of the format of run folders; `load` rejects folders of other versions."""
@@ -56,6 +60,7 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 
 _write_text = functools.partial(write_text, sync=False)
+_write_bytes = functools.partial(write_bytes, sync=False)
 _write_array = functools.partial(write_array, sync=False)
 """Functions that write files of the partial folder; `replace_folder` flushes these files to disk."""
 
@@ -215,6 +220,10 @@ def save(
     for name, separate in learned.schemas.items():
         run[name] = _schema_to_json(separate)
         dictionaries[f"{name}_keys"] = _keys_to_json(separate.templates)
+    if learned.learned_features:
+        run["learned_features"] = [storage.to_json(each) for each in learned.learned_features]
+    for each in learned.learned_features:
+        _write_bytes(partial / storage.file_name(each.name), storage.dump_estimator(each))
     if learned.statistics:
         dictionaries["statistics"] = {name: values.tolist() for name, values in sorted(learned.statistics.items())}
     _write_text(partial / "model.rcrf", model_text(learned.spec))
@@ -289,6 +298,7 @@ def load(folder: Path) -> LearnedModel:
         statistics = {name: np.array(values) for name, values in numbers.items()}
         sizes = dict.fromkeys(("weights", *run["vectors"]), schema.layout.size)
         sizes |= {name: separate.layout.size for name, separate in schemas.items()}
+    features = [_load_feature(folder, plain) for plain in run.get("learned_features", [])]
     with _checked_path(folder, "model.rcrf") as path:
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         require_valid(spec)
@@ -325,7 +335,21 @@ def load(folder: Path) -> LearnedModel:
         request=request,
         trials=trials,
         mapping=mapping,
+        learned_features=tuple(features),
     )
+
+
+def _load_feature(folder: Path, plain: Mapping[str, Any]) -> FittedFeature:
+    """Return a learned feature.
+
+    Raises:
+        UsageError: If scikit-learn or skops is not installed.
+        DataError: If its file is damaged, or cannot be loaded safely.
+    """
+    with _checked_path(folder, storage.file_name(str(plain["name"]))) as path:
+        content = path.read_bytes()
+    with _checked_path(folder, "run.json"):
+        return storage.from_json(plain, content)
 
 
 def _require_unchanged(folder: Path) -> None:

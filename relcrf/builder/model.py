@@ -79,6 +79,22 @@ def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised:
     return s.FeaturePropagation(hops, to_expression(value), along.name, normalised)
 
 
+def classifier(target: TermLike, *inputs: TermLike, using: str = "") -> s.LearnedDefinition:
+    """Return the scores of a classifier that is trained on the labels, which `ModelBuilder.feature` accepts.
+
+    Args:
+        target: the attribute to predict, such as `p.category`.
+        inputs: evidence of the same entity.
+        using: `linear`, `boosting`, or the class of an estimator of scikit-learn; empty for the best of both.
+    """
+    return s.LearnedDefinition("classifier", to_expression(target), tuple(map(to_expression, inputs)), using)
+
+
+def regressor(target: TermLike, *inputs: TermLike, using: str = "") -> s.LearnedDefinition:
+    """Return the predictions of a regressor that is trained on the known numbers; for the arguments see `classifier`."""
+    return s.LearnedDefinition("regressor", to_expression(target), tuple(map(to_expression, inputs)), using)
+
+
 def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
     match kind:
         case DomainHandle(name):
@@ -240,9 +256,11 @@ class ModelBuilder:
         """Declare a derived relation; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
         return DerivedRelationHandle(self, name, binders)
 
-    def feature(self, name: str, binder: BinderTerm, value: Term | s.FeaturePropagation, /) -> FeatureHandle:
+    def feature(
+        self, name: str, binder: BinderTerm, value: Term | s.FeaturePropagation | s.LearnedDefinition, /
+    ) -> FeatureHandle:
         """Declare a value of each entity: `m.feature("smooth", p, propagate(p.words, Link, hops=2))`."""
-        definition = value if isinstance(value, s.FeaturePropagation) else to_expression(value)
+        definition = value if isinstance(value, s.FeaturePropagation | s.LearnedDefinition) else to_expression(value)
         self._add(s.Feature(name, _binder_parameters([binder]), definition))
         return FeatureHandle(name)
 

@@ -259,7 +259,20 @@ def _print_training(learned: LearnedModel, selected: SettingsSelection | None, c
         if choice is None or name not in choice.summary
     ]
     print_table(f"trained by {learned.backend}", ("", ""), rows)
+    _print_learned_features(learned)
     print_template_table(learned)
+
+
+def _print_learned_features(learned: LearnedModel) -> None:
+    """Print the estimator of each learned feature, and the error of its out-of-fold predictions."""
+    rows = []
+    for each in learned.learned_features:
+        summary = each.summary
+        accuracy = f"{summary['out_of_fold_accuracy']:.2%}" if "out_of_fold_accuracy" in summary else ""
+        loss = f"{summary['out_of_fold_loss']:.4g}"
+        rows.append((each.name, str(each.estimator), f"{summary['labels']:,}", summary["folds"], loss, accuracy))
+    if rows:
+        print_table("learned features", ("feature", "estimator", "labels", "folds", "loss", "accuracy"), rows)
 
 
 def _limit_option(learned: LearnedModel, setting: str) -> str:

@@ -53,6 +53,8 @@ class BoundModel:
         statistics: Document frequencies, means and deviations by expression; `grounding/entity_values.py` adds them.
         tokens: The tokens of `tfidf_cosine` in the training data, by the key of their document frequencies in `statistics`.
         given_statistics: The statistics of the training data, if the model is trained.
+        learned_values: The values of learned features by name, each of shape (n_entities, n_components).
+        learned_names: The tables and statistics of values that depend on learned features.
     """
 
     spec: ModelSpec
@@ -73,6 +75,8 @@ class BoundModel:
     statistics: dict[str, np.ndarray] = field(default_factory=dict)
     tokens: dict[str, tuple[str, ...]] = field(default_factory=dict)
     given_statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
+    learned_values: dict[str, np.ndarray] = field(default_factory=dict)
+    learned_names: set[str] = field(default_factory=set)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database; its schema is separate, so several models can be bound to one dataset."""
     schema: str = field(init=False)
@@ -94,6 +98,16 @@ class BoundModel:
         """Register columns as a table of the bound model; DuckDB scans the columns without a copy."""
         self.external_tables[table] = dict(columns)
         self.connection.register(table, self.external_tables[table])
+
+    def set_learned_values(self, values: Mapping[str, np.ndarray]) -> None:
+        """Replace the values of learned features, and drop all tables and statistics that depend on them."""
+        self.learned_values = dict(values)
+        for name in self.learned_names:
+            if self.external_tables.pop(name, None) is not None:
+                self.connection.unregister(name)
+            if name not in self.given_statistics:
+                self.statistics.pop(name, None)
+        self.learned_names.clear()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms."""

@@ -11,7 +11,7 @@ import numpy as np
 from relcrf import api
 from relcrf.data.dataset import Dataset
 from relcrf.demo.digits import Digits, make_digits
-from relcrf.evaluation.measures import Score, score
+from relcrf.evaluation.measures import Score
 from relcrf.evaluation.splits import partition_variables
 from relcrf.resources import resource_path
 
@@ -53,16 +53,17 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None, *, wi
     Args:
         with_auto: Whether the backend `auto` is also trained.
     """
-    phase(f"split {seed}: training the local classifier")
+    phase(f"split {seed}: grounding")
     digits = make_digits(seed)
     rest = ~digits.labelled
     model = api.load(resource_path("models", "digits.rcrf"))
     data = Dataset({"image": digits.table()})
-    phase(f"split {seed}: grounding")
     started = time.perf_counter()
     grounding = model.ground(data)
     seconds_ground = time.perf_counter() - started
     hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
+    phase(f"split {seed}: training the classifier")
+    local = api.predict(api.fit(model, grounding, "local", hidden=hidden), grounding, hidden=hidden)
     phase(f"split {seed}: learning the ESS-CRF")
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     phase(f"split {seed}: labelling {int(rest.sum()):,} images")
@@ -76,9 +77,9 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None, *, wi
     return SplitResult(
         seed,
         digits,
-        score(np.exp(digits.local_log_probabilities[rest]), digits.digit[rest]),
+        local.score(subset=hidden),
         prediction.score(subset=hidden),
-        digits.local_log_probabilities[rest].argmax(axis=1),
+        local.probabilities().argmax(axis=1),
         prediction.probabilities().argmax(axis=1),
         prediction.inferred.edges,
         {"ground": seconds_ground, "learn": fit.seconds, "infer": prediction.seconds},

@@ -21,6 +21,7 @@ from relcrf.model import spec as s
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, NEAREST_MEASURES
 from relcrf.model.rules import all_templates
 from relcrf.model.types import SCALARS, Bag
+from relcrf.unaries.estimators import SHORT_NAMES
 
 MAX_VALUES = 500
 """Maximum number of domain values offered; longer lists are not useful."""
@@ -189,6 +190,10 @@ class _CursorContext:
         if self.previous_text == "normalised":
             for word in NORMALISATIONS:
                 yield CompletionCandidate(word, "EnumMember", 0, "normalisation")
+            return
+        if self.previous_text == "using":
+            for word in SHORT_NAMES:
+                yield CompletionCandidate(word, "EnumMember", 0, "estimator")
             return
         if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):
             yield from self._domain_items()

@@ -36,6 +36,10 @@ GLOSSARY: dict[str, str] = {
     "propagate": "propagation along links: `= propagate 2 p.words along Link normalised symmetric`",
     "along": "relation whose tuples, in both directions, are the links of a propagation",
     "normalised": "normalisation of a propagation: `symmetric` or `mean`; without it, values are summed",
+    "classifier": "feature learned from labels: `= classifier of p.category from p.length, p.words`",
+    "regressor": "feature learned from numbers: `= regressor of p.price from p.size, p.year`",
+    "from": "inputs of a classifier or regressor, which are evidence",
+    "using": "estimator of a learned feature: `linear`, `boosting`, or the class of an estimator of scikit-learn",
     # Expressions
     "and": "conjunction",
     "or": "disjunction",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from relcrf.editor.symbols import Binder, Namespace, Occurrence, Symbol
-from relcrf.language.keywords import KEYWORDS
+from relcrf.language.keywords import KEYWORDS, RESERVED
 from relcrf.language.tokens import (
     COMPARISONS,
     WEIGHTED_DECLARATIONS,
@@ -259,13 +259,14 @@ class PartialDeclaration(DeclarationTokens):
             return Symbol(Namespace.ATTRIBUTE, text, self.name), True
         if k < self.body_index and text in self.parameters and self.parameters[text][0] is token:
             return Symbol(Namespace.BINDER, text, *declaration_location), True
-        if text in KEYWORDS:
+        if text in RESERVED or (text in KEYWORDS and self.keyword == "feature" and text not in self.parameters):
             return None
         if before == "weights":
             return Symbol(Namespace.WEIGHTS, text), False
         if before == "along":
             return Symbol(Namespace.NAME, text), False
-        if before == "of" or (before == ":" and self.keyword != "rule" and text not in SCALARS):
+        is_bag = self.texts[max(k - 2, 0) : k] == ("bag", "of")
+        if is_bag or (before == ":" and self.keyword != "rule" and text not in SCALARS):
             return Symbol(Namespace.NAME, text), False
         if after == "(" and text not in FUNCTIONS and k >= self.body_index:
             return Symbol(Namespace.NAME, text), False

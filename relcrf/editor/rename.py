@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from relcrf.editor.document import Document
 from relcrf.editor.symbols import Namespace, Occurrence, Symbol
-from relcrf.language.keywords import KEYWORDS, is_name, is_reserved
+from relcrf.language.keywords import RESERVED, is_name, is_reserved
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, fold_name
 
@@ -44,7 +44,7 @@ def require_available_name(document: Document, symbol: Symbol, name: str) -> Non
             f"invalid name '{name}': names consist of letters, digits and '_', and do not start with a digit"
         )
     # Attributes and templates may have the names of functions and types (`length`, `date`).
-    if name in KEYWORDS or (symbol.namespace not in (Namespace.ATTRIBUTE, Namespace.WEIGHTS) and is_reserved(name)):
+    if name in RESERVED or (symbol.namespace not in (Namespace.ATTRIBUTE, Namespace.WEIGHTS) and is_reserved(name)):
         raise RenameError(f"'{name}' is a reserved word of the language")
     if name == symbol.name:
         return

@@ -158,7 +158,7 @@ def pareto(
         message = "none of the held-out variables has a label"
         raise UsageError(Diagnostic("E319", message, hint="hold out labelled variables"))
     systems = make_systems(backend, costs, settings)
-    problem = training_problem(grounding)
+    problem = training_problem(grounding, learn=False)
     points: list[ParetoPoint] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:

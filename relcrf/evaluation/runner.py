@@ -134,7 +134,8 @@ def run_systems(
         UsageError, DataError: A system rejects the model or the data; the folder contains other predictions (E353).
     """
     problems = {
-        name: training_problem(grounding, with_candidates=system.uses_candidates) for name, system in systems.items()
+        name: training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
+        for name, system in systems.items()
     }
     files: dict[str, PredictionFolder] = {}
     if folder is not None:
@@ -193,7 +194,9 @@ class SystemTask:
                 predicted, learned = predict_fold(problem, fold, system)
                 predictions.append(predicted)
                 if not number and self.n_subgraphs:
-                    exact = measure_exactness(system, learned, problem, self.compared, self.n_subgraphs)
+                    exact = measure_exactness(
+                        system, learned, fold.with_graph(problem), self.compared, self.n_subgraphs
+                    )
         except RelcrfError as error:
             return SystemResult(error=error.diagnostics[0])
         return SystemResult(tuple(predictions), None, exact, before, process_memory()[1])
@@ -220,7 +223,7 @@ def run_in_processes(
         seed: The seed of the random subgraphs.
     """
     results: dict[str, SystemResult] = {}
-    chosen, n_sampled = sample_subgraphs(training_problem(grounding), n_subgraphs, seed)
+    chosen, n_sampled = sample_subgraphs(training_problem(grounding, learn=False), n_subgraphs, seed)
     folder = grounding.bound.dataset.store.new_folder()
     inputs: dict[bool, MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
     tasks: list[SystemTask] = []
@@ -228,7 +231,7 @@ def run_in_processes(
         with_candidates = system.uses_candidates
         try:
             if with_candidates not in inputs:
-                problem = training_problem(grounding, with_candidates=system.uses_candidates)
+                problem = training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
                 inputs[with_candidates] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
         except RelcrfError as error:
             results[name] = SystemResult(error=error.diagnostics[0])

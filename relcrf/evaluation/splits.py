@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.problems import require_validation_labels
+from relcrf.backends.problems import require_validation_labels, training_graph
 from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
@@ -19,11 +19,14 @@ from relcrf.evaluation.partitions import (
 )
 from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.components import label_components
+from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.folds import NO_FOLD, balanced_folds, stratified_folds
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
+from relcrf.model.learned import learned_features
+from relcrf.unaries.application import learn_features
 
 MAX_COMPONENT_FRACTION = 1 / 20
 """Maximum fraction of all labels in one component; above it, variables are held out instead of whole components.
@@ -63,6 +66,8 @@ class Fold:
         whole_components: Whether the test labels are all labels of some connected components.
         evidence: Mask of the training labels that are evidence in prediction, shape (n_variables,); None for all. The
             variables of the other training labels are predicted together with the test variables.
+        graph: The graph with learned features that are trained on the training labels of this fold; None for the graph
+            of the problem.
     """
 
     name: str
@@ -72,6 +77,7 @@ class Fold:
     validation: np.ndarray | None = None
     whole_components: bool = False
     evidence: np.ndarray | None = None
+    graph: FactorGraph | None = None
 
     @classmethod
     def from_test(cls, name: str, test: np.ndarray, *, hidden: np.ndarray | None = None, whole: bool = False) -> Fold:
@@ -99,12 +105,24 @@ class Fold:
         n_validation = 0 if self.validation is None else int(self.validation.sum())
         return PartSizes(n_train, n_validation, int(labelled.sum()) - n_train - n_validation - n_test, n_test)
 
+    def with_learned_features(self, grounding: Grounding) -> Fold:
+        """Return the fold with the graph of learned features that are trained on its training labels."""
+        if not learned_features(grounding.spec):
+            return self
+        grounding, _ = learn_features(grounding, self.train_mask(labelled_in_grounding(grounding)))
+        return replace(self, graph=training_graph(grounding))
+
+    def with_graph(self, problem: Problem) -> Problem:
+        """Return the problem on the graph of this fold."""
+        return problem if self.graph is None else replace(problem, graph=self.graph)
+
     def learning_problem(self, problem: Problem) -> Problem:
         """Return the training problem without the test variables, the excluded variables and the hidden labels."""
         roles = _mark_absent(problem.roles, self.test | self.excluded | self.hidden)
         validation = problem.validation if self.validation is None else self.validation
         excluded = self.excluded if problem.excluded is None else self.excluded | problem.excluded
-        return replace(problem, roles=roles, validation=validation, excluded=excluded if excluded.any() else None)
+        excluded_mask = excluded if excluded.any() else None
+        return replace(self.with_graph(problem), roles=roles, validation=validation, excluded=excluded_mask)
 
     def query_problem(self, problem: Problem) -> Problem:
         """Return the problem in which the variables with test labels are queried and the training labels are evidence.
@@ -116,7 +134,7 @@ class Fold:
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         evidence = labelled_in_problem(problem) & ~self.test & (True if self.evidence is None else self.evidence)
         roles = np.where(evidence, Role.CLAMPED, problem.roles).astype(np.int8)
-        query = replace(problem, roles=_mark_absent(roles, self.hidden), validation=None)
+        query = replace(self.with_graph(problem), roles=_mark_absent(roles, self.hidden), validation=None)
         if not self.whole_components:
             query = replace(query.with_unlabelled(), queries=~latent)
         return replace(query, roles=_mark_absent(query.roles, self.excluded))
@@ -305,6 +323,8 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
                 raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
             if fold.validation is not None:
                 require_validation_labels(fold.validation)
+            if for_training:
+                fold = fold.with_learned_features(grounding)
             folds.append(replace(fold, name=f"{repeat + 1}.{fold.name}") if plan.repeats > 1 else fold)
     if not folds:
         message = f"too few labels for this split: {int(labelled.sum())}"

@@ -14,7 +14,8 @@ class WeightBlock:
 
     Args:
         name: Name of the template.
-        initial: Initial value of all weights, or a sequence of n_patterns initial values, one per pattern.
+        initial: Initial value of all weights, a sequence of n_patterns initial values, one per pattern, or a sequence of
+            n_features such sequences.
         fixed: If True, learning does not change the block.
         l1, l2: Strengths of the L1 and L2 penalties; None selects the strength in the backend's settings.
     """
@@ -22,14 +23,15 @@ class WeightBlock:
     name: str
     n_features: int
     n_patterns: int
-    initial: float | tuple[float, ...] = 0.0
+    initial: float | tuple[float, ...] | tuple[tuple[float, ...], ...] = 0.0
     fixed: bool = False
     l1: float | None = None
     l2: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.initial, list):  # JSON has no tuples
-            object.__setattr__(self, "initial", tuple(self.initial))
+            values = [tuple(value) if isinstance(value, list) else value for value in self.initial]
+            object.__setattr__(self, "initial", tuple(values))
 
     @property
     def size(self) -> int:

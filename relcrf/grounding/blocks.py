@@ -6,7 +6,7 @@ A template has the clauses `over` (random terms or a formula), `by` (features) a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +25,13 @@ from relcrf.grounding.keys import CodedKeys, KeyDictionary, build_key_dictionary
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, require_pattern_memory, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition
+from relcrf.grounding.value_names import component_names
 from relcrf.grounding.variables import VariableBlock, domain_values, find_block
 from relcrf.kernels.distinct import distinct
+from relcrf.model.expressions import Atom, Attribute, Expression, Name
 from relcrf.model.formula import initial_values_error
-from relcrf.model.spec import Template, WeightOptions
+from relcrf.model.spec import LearnedDefinition, Template, WeightOptions
+from relcrf.model.types import Bool, Vector
 
 T = TypeVar("T")
 
@@ -132,6 +135,8 @@ class BlockGrounder:
         bindings = {grounder.lowered.template.name: grounder.n_bindings for grounder in grounders}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
         weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
+        if len(tasks) == n_keys == 1 and first.template.options.init is None and not first.template.is_hard:
+            weights = _with_score_weights(weights, score_weights(self.bound, first))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
     def term_values(self, lowered: LoweredTemplate) -> list[Sequence[str]]:
@@ -264,6 +269,57 @@ def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> No
         message = f"'{lowered.template.name}' and '{first.template.name}' share weights but have different numbers of features"
         hint = "use vectors of equal length in 'by', or separate weights"
         raise DataError(Diagnostic("E224", message, lowered.template.span, hint))
+
+
+SCORE_L2 = 100.0
+"""L2 strength of the weights of calibrated scores, relative to `score_weights`: a prior deviation of 0.1. With few labels,
+free weights would undo the calibration (matrix scaling in Guo et al. 2017); many labels outweigh the prior."""
+
+
+def _with_score_weights(block: WeightBlock, initial: float | tuple[tuple[float, ...], ...]) -> WeightBlock:
+    if not initial:
+        return block
+    return replace(block, initial=initial, l2=SCORE_L2 if block.l2 is None else block.l2)
+
+
+def score_weights(bound: BoundModel, lowered: LoweredTemplate) -> float | tuple[tuple[float, ...], ...]:
+    """Return the initial weights with which a template predicts an attribute as the classifiers in its `by` do.
+
+    The values of a classifier are centred log-probabilities or, for an attribute of type bool, the log-odds of `true`. The
+    product of the returned weights, shape (n_features, n_patterns), and these values is a log potential with the
+    probabilities of the classifier. The weights of other features are 0.
+
+    Returns:
+        0 if no feature in `by` is a classifier of the attribute in `over`.
+    """
+    scope, spec, rows = lowered.scope, lowered.scope.spec, []
+    term = lowered.terms[0]
+    if not lowered.is_table or len(lowered.terms) > 1 or not isinstance(term, Attribute):
+        return 0.0
+    is_bool = isinstance(lowered.term_types[0], Bool)
+    identity = np.array([[-0.5, 0.5]]) if is_bool else np.eye(len(domain_values(bound, lowered.term_types[0])))
+    for item in lowered.template.by:
+        feature = spec.feature(item.relation) if isinstance(item, Atom) else None
+        definition = None if feature is None else feature.definition
+        is_vector = isinstance(scope.type_of(item), Vector)
+        width = len(component_names(item, scope, bound.vector_lengths, bound.domains)) if is_vector else 1
+        if isinstance(definition, LearnedDefinition) and _is_score(term, item, definition):
+            rows.append(identity)
+        else:
+            rows.append(np.zeros((width, identity.shape[1])))
+    weights = np.concatenate(rows) if rows else np.zeros((1, 1))
+    return tuple(map(tuple, weights.tolist())) if weights.any() else 0.0
+
+
+def _is_score(term: Attribute, item: Expression, definition: LearnedDefinition) -> bool:
+    """Return True if a feature is a classifier of the attribute of the same entity."""
+    return (
+        definition.kind == "classifier"
+        and isinstance(item, Atom)
+        and item.arguments == (Name(term.binder),)
+        and isinstance(definition.target, Attribute)
+        and definition.target.attribute == term.attribute
+    )
 
 
 def _make_weight_block(

@@ -16,6 +16,7 @@ from relcrf.model.spec import (
     RandomRelation,
     Relation,
     Template,
+    feature_operands,
 )
 from relcrf.model.types import Bag, DomainType
 
@@ -60,7 +61,7 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
                 feature = spec.feature(node.relation)
                 if feature is not None:
                     names.update(parameter.type_name for parameter in feature.parameters)
-                    pending.append(_feature_value(feature))
+                    pending += _feature_values(feature)
                     continue
                 relation = spec.relation(node.relation)
                 assert relation is not None
@@ -78,14 +79,14 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
     return names
 
 
-def _feature_value(feature: Feature) -> Expression:
-    """Return the definition of a feature as an expression; the relation of a propagation becomes an atom."""
+def _feature_values(feature: Feature) -> tuple[Expression, ...]:
+    """Return the expressions on which a feature depends; the relation of a propagation becomes an atom."""
     definition = feature.definition
     if not isinstance(definition, FeaturePropagation):
-        return definition
+        return feature_operands(feature)
     (parameter,) = feature.parameters
     links = Atom(definition.relation, (Name(parameter.name), Name("")))
-    return Aggregate("sum", (definition.operand,), links)
+    return (Aggregate("sum", (definition.operand,), links),)
 
 
 def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:

@@ -16,12 +16,12 @@ from scipy.sparse import csr_array
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import bag_table, relation_table
-from relcrf.errors import BudgetError, DataError, Diagnostic
+from relcrf.errors import BudgetError, DataError, Diagnostic, Span
 from relcrf.grounding.collect import MAX_FEATURE, overflow_error
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import check_budget
-from relcrf.grounding.lower import LoweringContext, lower_numbers, lower_pairs
+from relcrf.grounding.lower import LoweringContext, lower_pairs, lower_values
 from relcrf.grounding.plan import Plan
 from relcrf.grounding.propagation import (
     Values,
@@ -33,11 +33,12 @@ from relcrf.grounding.propagation import (
     multiply_by_idf,
     propagation_matrix,
 )
-from relcrf.grounding.value_names import feature_value, find_values
+from relcrf.grounding.value_names import component_names, feature_value, find_values
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
+from relcrf.model.learned import used_learned_features
 from relcrf.model.nodes import children, walk
-from relcrf.model.spec import Feature, FeaturePropagation, ModelSpec, Parameter, Template
+from relcrf.model.spec import Feature, FeaturePropagation, LearnedDefinition, ModelSpec, Parameter, Template
 from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import NameScope
 
@@ -80,7 +81,9 @@ def create_value_tables(
     """
     for template, by in features:
         for scope, node in find_computed_values(context.spec, template, by):
-            _ValueComputer(bound, context, template, budget).create_table(scope, node)
+            ValueComputer(bound, context, f"template '{template.name}'", template.span, budget).create_table(
+                scope, node
+            )
 
 
 def has_statistics(spec: ModelSpec, features: Iterable[FeaturesOfTemplate]) -> bool:
@@ -96,17 +99,19 @@ def has_statistics(spec: ModelSpec, features: Iterable[FeaturesOfTemplate]) -> b
 
 
 @dataclass(frozen=True)
-class _ValueComputer:
+class ValueComputer:
     """A computer of values for all entities of a type.
 
     Args:
-        template: the template whose features contain the values, for error messages.
+        owner: the declaration that contains the values, such as `template 'word'`, for error messages.
+        span: the location of the declaration.
         budget: maximum number of entries of a bag or of pairs of an aggregate.
     """
 
     bound: BoundModel
     context: LoweringContext
-    template: Template
+    owner: str
+    span: Span | None
     budget: int
 
     def create_table(self, scope: NameScope, node: e.Expression) -> None:
@@ -114,7 +119,7 @@ class _ValueComputer:
         name, table = find_values(node, scope)
         if table in self.bound.external_tables:
             return
-        values = self._compute(scope, node, name)
+        values = self.compute(scope, node, name)
         n = values.shape[0]
         if isinstance(scope.type_of(node), Bag):
             entries = csr_array(values)
@@ -128,8 +133,10 @@ class _ValueComputer:
             columns = {"vid": np.arange(n, dtype=np.int32)}
             columns |= {f"v{d}": np.ascontiguousarray(known[:, d]) for d in range(known.shape[1])}
         self.bound.register_columns(table, columns)
+        if used_learned_features(scope.spec, [node]):
+            self.bound.learned_names.add(table)
 
-    def _compute(self, scope: NameScope, node: e.Expression, name: str) -> Values:
+    def compute(self, scope: NameScope, node: e.Expression, name: str) -> Values:
         """Return the values of an expression for all entities to which `name` may refer."""
         entity, kind = scope.type_names[name], scope.type_of(node)
         match node:
@@ -138,7 +145,7 @@ class _ValueComputer:
             case e.Attribute(_, attribute) if isinstance(kind, Vector):
                 return self.bound.vectors(entity, attribute).astype(np.float64)
             case e.FunctionCall(_, (argument,)) if scope.is_computed(node):
-                return self._apply(scope, node, self._compute(scope, argument, name))
+                return self._apply(scope, node, self.compute(scope, argument, name))
             case e.Atom(relation) if (feature := scope.spec.feature(relation)) is not None:
                 return self._feature(feature)
             case e.Aggregate() if scope.is_computed(node):
@@ -156,10 +163,10 @@ class _ValueComputer:
             self.create_table(inner_scope, computed)
         parameter = Parameter(name, scope.type_names[name])
         out = np.full((self.bound.sizes[parameter.type_name], 1), np.nan)
-        for batch in DuckDbEngine(self.bound.cursor).rows(lower_numbers(node, parameter, self.context)):
+        for batch in DuckDbEngine(self.bound.cursor).rows(lower_values(node, parameter, self.context)):
             out[batch["vid"], 0] = batch["value"]
         if (np.abs(out) > MAX_FEATURE).any():
-            raise overflow_error(render_expression(node), f"template '{self.template.name}'")
+            raise overflow_error(render_expression(node), self.owner)
         return out
 
     def _apply(self, scope: NameScope, node: e.FunctionCall, values: Values) -> Values:
@@ -168,6 +175,8 @@ class _ValueComputer:
             return divide_by_norm(values)
         _, name = find_values(node, scope)
         statistics = self.bound.statistics
+        if used_learned_features(scope.spec, [node]):
+            self.bound.learned_names.add(name)
         if node.name == "tfidf":
             assert not isinstance(values, np.ndarray)
             return multiply_by_idf(values, statistics.setdefault(name, inverse_document_frequencies(values)))
@@ -184,9 +193,11 @@ class _ValueComputer:
         (parameter,) = feature.parameters
         scope = NameScope(self.context.spec, feature.parameters, None)
         definition = feature.definition
+        if isinstance(definition, LearnedDefinition):
+            return self._learned_values(feature, scope)
         if not isinstance(definition, FeaturePropagation):
-            return self._compute(scope, definition, parameter.name)
-        values = self._compute(scope, definition.operand, parameter.name)
+            return self.compute(scope, definition, parameter.name)
+        values = self.compute(scope, definition.operand, parameter.name)
         table = quoted(relation_table(definition.relation))
         links = self.bound.connection.execute(f"SELECT a0, a1 FROM {table}").fetchnumpy()
         a, b = (np.asarray(links[column], dtype=np.int64) for column in ("a0", "a1"))
@@ -197,6 +208,17 @@ class _ValueComputer:
             values = self._multiply(step, values, feature.name)
         return values
 
+    def _learned_values(self, feature: Feature, scope: NameScope) -> np.ndarray:
+        """Return the values of a learned feature; zeros until they are learned (see `grounding/learned_values.py`)."""
+        if feature.name in self.bound.learned_values:
+            return self.bound.learned_values[feature.name]
+        (parameter,) = feature.parameters
+        node = e.Atom(feature.name, (e.Name(parameter.name),))
+        is_vector = isinstance(scope.type_of(node), Vector)
+        bound = self.bound
+        width = len(component_names(node, scope, bound.vector_lengths, bound.domains)) if is_vector else 1
+        return np.zeros((bound.sizes[parameter.type_name], width))
+
     def _aggregate(self, scope: NameScope, node: e.Aggregate, name: str) -> Values:
         (term,) = node.terms
         inner = scope.aggregate_scope(node)
@@ -205,7 +227,7 @@ class _ValueComputer:
         plan = lower_pairs(node, parameter, other, self.context)
         text = render_expression(node)
         check_budget(DegreeCache(self.bound), plan, self.budget, text, node.span)
-        values = self._compute(inner, term, other)
+        values = self.compute(inner, term, other)
         pairs = self._pairs(plan, (self.bound.sizes[parameter.type_name], values.shape[0]))
         if node.function == "mean":
             count = np.maximum(np.asarray(pairs.sum(axis=1)).ravel(), 1.0)
@@ -230,5 +252,5 @@ class _ValueComputer:
         if n_entries > self.budget:
             message = f"'{name}' would have up to {n_entries:,} values, more than the budget of {self.budget:,}"
             hint = "use fewer hops or a relation with fewer tuples, or raise the budget with --budget"
-            raise BudgetError(Diagnostic("E320", message, self.template.span, hint))
+            raise BudgetError(Diagnostic("E320", message, self.span, hint))
         return multiply(step, values)

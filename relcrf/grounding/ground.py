@@ -142,7 +142,7 @@ def _ground_blocks(
                 blocks[name] = cached
                 continue
         create_value_tables(bound, context, features, budget)
-        tasks[name] = [_make_task(degrees, context, template, budget) for template in templates]
+        tasks[name] = [make_task(degrees, context, template, budget) for template in templates]
     for name, block_tasks in tasks.items():
         if cache is None:
             blocks[name] = grounder.ground(name, block_tasks, bound.dataset.storage)
@@ -171,7 +171,7 @@ def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
     return all(matches_cardinality(group, cardinality) for group in block.groups)
 
 
-def _make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
+def make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
     """Return the task of grounding a template; raise BudgetError if the template exceeds the budget."""
     lowered, repetition = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
     size = check_budget(degrees, lowered.plan, budget, template.name, template.span)

@@ -20,7 +20,7 @@ from relcrf.data.names import (
 from relcrf.grounding import plan as p
 from relcrf.grounding.rewrite import simplify_plan
 from relcrf.grounding.text_rows import similarity_term
-from relcrf.grounding.value_names import find_bag, find_values, vector_length
+from relcrf.grounding.value_names import component_names, find_bag, find_values
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.formula import evidence_parts, is_table, scope_terms
@@ -202,13 +202,19 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
     )
 
 
-def lower_numbers(expression: e.Expression, parameter: Parameter, context: LoweringContext) -> p.Plan:
-    """Return the plan of a number for each entity, except missing numbers: outputs `vid` and `value`."""
+def lower_values(
+    expression: e.Expression, parameter: Parameter, context: LoweringContext, kind: str = "double"
+) -> p.Plan:
+    """Return the plan of a value for each entity, except missing values: outputs `vid` and `value`.
+
+    Args:
+        kind: `double` for numbers and for the codes of categories, `text` for strings and dates.
+    """
     scope = NameScope(context.spec, (parameter,), None)
     builder = _PlanBuilder(context, (parameter,), None, scope)
     value, vid = builder.numeric_term(expression), builder.column_for_name(parameter.name)
     builder.filters.append(p.IsNotNull(value))
-    return builder.finish((("vid", vid, "integer"), ("value", value, "double")), is_distinct=False)
+    return builder.finish((("vid", vid, "integer"), ("value", value, kind)), is_distinct=False)
 
 
 def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context: LoweringContext) -> p.Plan:
@@ -583,12 +589,12 @@ class _PlanBuilder:
 
     def feature_terms(self, node: e.Expression) -> list[tuple[str, p.Term]]:
         """Return the feature names and terms of one item of `by`; a vector has one feature per component."""
-        kind = self.scope.type_of(node)
-        if isinstance(kind, Vector):
-            length = vector_length(node, self.scope, self.context.vector_lengths)
+        if isinstance(self.scope.type_of(node), Vector):
+            context, text = self.context, render_expression(node)
+            names = component_names(node, self.scope, context.vector_lengths, context.domains)
             if not isinstance(node, e.Attribute):
                 alias = self._scan_values(node)
-                return [(f"{render_expression(node)}[{d}]", p.Column(alias, f"v{d}")) for d in range(length)]
+                return [(f"{text}[{name}]", p.Column(alias, f"v{d}")) for d, name in enumerate(names)]
             vector = self.term(node)
-            return [(f"{render_expression(node)}[{d}]", p.VectorComponent(vector, d)) for d in range(length)]
+            return [(f"{text}[{name}]", p.VectorComponent(vector, d)) for d, name in enumerate(names)]
         return [(render_expression(node), self.numeric_term(node))]

@@ -6,12 +6,13 @@ The values of an expression such as `tfidf(p.words)` or `smooth(p)` are computed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from relcrf.data.names import bag_table, value_table
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
-from relcrf.model.spec import Feature, FeaturePropagation
+from relcrf.model.spec import Feature, feature_operands
+from relcrf.model.types import DomainType
 from relcrf.model.typing import NameScope
 
 ENTITY = "$"
@@ -33,24 +34,30 @@ def find_bag(node: e.Expression, scope: NameScope) -> tuple[str, str]:
 
 
 def feature_value(feature: Feature) -> e.Expression:
-    """Return the expression of a feature or, for a propagation, the propagated expression."""
-    definition = feature.definition
-    return definition.operand if isinstance(definition, FeaturePropagation) else definition
+    """Return the expression of a feature: the operand of a propagation, or the target of a learned feature."""
+    return feature_operands(feature)[-1]
 
 
-def vector_length(node: e.Expression, scope: NameScope, lengths: Mapping[tuple[str, str], int]) -> int:
-    """Return the number of components of a vector.
+def component_names(
+    node: e.Expression, scope: NameScope, lengths: Mapping[tuple[str, str], int], domains: Mapping[str, Sequence[str]]
+) -> Sequence[str]:
+    """Return the names of the components of a vector: the categories that a classifier predicts, otherwise numbers from 0.
 
     Args:
         lengths: length of each vector attribute, by entity type and attribute.
+        domains: values of every domain.
     """
     match node:
         case e.Attribute(binder, attribute):
-            return lengths[scope.type_names[binder], attribute]
+            kind = scope.type_of(node)
+            if isinstance(kind, DomainType):
+                return domains[kind.domain]
+            return [str(d) for d in range(lengths[scope.type_names[binder], attribute])]
         case e.FunctionCall(_, (argument,)):
-            return vector_length(argument, scope, lengths)
+            return component_names(argument, scope, lengths, domains)
         case e.Aggregate(_, (term,)):
-            return vector_length(term, scope.aggregate_scope(node), lengths)
+            return component_names(term, scope.aggregate_scope(node), lengths, domains)
         case e.Atom(name) if (feature := scope.spec.feature(name)) is not None:
-            return vector_length(feature_value(feature), NameScope(scope.spec, feature.parameters, None), lengths)
+            inner = NameScope(scope.spec, feature.parameters, None)
+            return component_names(feature_value(feature), inner, lengths, domains)
     raise AssertionError(f"{type(node).__name__} is not a vector; the checker rejects it")

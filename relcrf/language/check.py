@@ -171,6 +171,8 @@ def _check_template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]
 def _check_template_clauses(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
     scope = NameScope(spec, template.parameters, template.where)
     problems = list(clauses.check_template(spec, template))
+    if template.is_candidate:
+        problems += clauses.check_not_learned(spec, template.by, f"'{template.name}'")
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
         warnings = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
@@ -219,6 +221,7 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
             scope = NameScope(spec, template.parameters, template.where)
             for feature in gate.by:
                 yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
+            yield from clauses.check_not_learned(spec, gate.by, f"the gate of '{gate.template}'")
         gated.add(gate.template)
 
 

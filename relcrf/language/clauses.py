@@ -17,6 +17,7 @@ from relcrf.model import types as t
 from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import evidence_parts, initial_values_error, is_table, n_patterns
 from relcrf.model.functions import NEAREST_MEASURES
+from relcrf.model.learned import used_learned_features
 from relcrf.model.nodes import children, walk
 from relcrf.model.typing import NameScope, TypeCheckError, feature_type
 
@@ -348,9 +349,13 @@ def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[
         hint = "define it by attributes, relations and other features"
         yield Diagnostic("E146", f"the feature '{feature.name}' is computed from itself", feature.span, hint, notes)
         return
+    if isinstance(feature.definition, s.LearnedDefinition):
+        problems = list(_check_learned_definition(spec, feature, feature.definition))
+        yield from problems or _check_declared_type(spec, feature)
+        return
     propagation = feature.definition if isinstance(feature.definition, s.FeaturePropagation) else None
     value = propagation.operand if propagation is not None else feature.definition
-    assert not isinstance(value, s.FeaturePropagation)
+    assert not isinstance(value, s.FeaturePropagation | s.LearnedDefinition)
     scope = NameScope(spec, feature.parameters, None)
     kind, problems = infer_type(scope, value)
     yield from problems
@@ -361,8 +366,72 @@ def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[
     if not problems and kind is not None and not isinstance(kind, t.Real | t.Integer | t.Vector | t.Bag):
         hint = "a feature is a number, an attribute of type bool, a vector or a bag"
         yield Diagnostic("E146", f"a {kind} is not a feature", value.span, hint)
+    elif not problems and kind is not None:
+        yield from _check_declared_type(spec, feature)
     if propagation is not None:
         yield from _check_propagation(spec, propagation, feature.parameters[0].type_name)
+
+
+def _check_declared_type(spec: s.ModelSpec, feature: s.Feature) -> Iterator[Diagnostic]:
+    kind = feature_type(spec, feature)
+    if feature.type_name and feature.type_name != str(kind):
+        message = f"the feature '{feature.name}' is declared as {feature.type_name}, but its values are of type {kind}"
+        yield Diagnostic("E146", message, feature.span, f"write ': {kind}', or omit the type")
+
+
+def _check_learned_definition(
+    spec: s.ModelSpec, feature: s.Feature, definition: s.LearnedDefinition
+) -> Iterator[Diagnostic]:
+    """Validate the target and the inputs of a learned feature of one entity type."""
+    scope = NameScope(spec, feature.parameters, None)
+    kind, problems = infer_type(scope, definition.target)
+    yield from problems
+    target = definition.target
+    if kind is not None:
+        declared = scope.attribute_declaration(target) if isinstance(target, e.Attribute) else None
+        if declared is None or declared.latent:
+            message = f"'{render_expression(target)}' is not an attribute with labels"
+            hint = f"write an attribute of the entity, such as {feature.parameters[0].name}.category"
+            yield Diagnostic("E149", message, target.span, hint)
+        elif not isinstance(kind, _TARGET_TYPES[definition.kind]) or not _is_number(scope, kind, definition.kind):
+            message = f"a {definition.kind} cannot predict '{render_expression(target)}', which is of type {kind}"
+            yield Diagnostic("E149", message, target.span, _TARGET_HINTS[definition.kind])
+    for item in definition.inputs:
+        kind, problems = infer_type(scope, item)
+        yield from problems
+        if kind is None:
+            continue
+        problems = list(_check_evidence_only(scope, item, "an input of a learned feature"))
+        problems = problems or list(_check_computed_values(scope, item))
+        yield from problems
+        if not problems and used_learned_features(spec, [item]):
+            message = f"the input '{render_expression(item)}' of '{feature.name}' is itself learned"
+            yield Diagnostic("E149", message, item.span, "use attributes, aggregates and features that are not learned")
+        elif not problems and item == target:
+            message = f"the input '{render_expression(item)}' of '{feature.name}' is also its target"
+            yield Diagnostic("E149", message, item.span, "remove it from the inputs")
+
+
+_TARGET_TYPES: dict[str, type | tuple[type, ...]] = {
+    "classifier": (t.DomainType, t.Bool),
+    "regressor": (t.DomainType, t.Real, t.Integer),
+}
+_TARGET_HINTS = {
+    "classifier": "a classifier predicts a value of a domain, of a range, or of type bool",
+    "regressor": "a regressor predicts a number or a value of a range",
+}
+
+
+def _is_number(scope: NameScope, kind: t.ValueType, learner: str) -> bool:
+    return learner == "classifier" or scope.number_type(kind) is not None
+
+
+def check_not_learned(spec: s.ModelSpec, by: tuple[e.Expression, ...], subject: str) -> Iterator[Diagnostic]:
+    """Reject features of a gate or of candidates that depend on learned features."""
+    for item in by:
+        if used_learned_features(spec, [item]):
+            message = f"{subject} uses '{render_expression(item)}', which is learned"
+            yield Diagnostic("E149", message, item.span, "use learned features only in templates")
 
 
 def _is_invalid_feature(spec: s.ModelSpec, feature: s.Feature) -> bool:

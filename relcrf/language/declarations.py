@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from relcrf.errors import Diagnostic, Span, listing, suggestion
-from relcrf.language.keywords import KEYWORDS, is_reserved
+from relcrf.language.keywords import RESERVED, is_reserved
 from relcrf.model import spec as s
 from relcrf.model.spec import fold_name
 from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
@@ -39,7 +39,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
             notes = (f"first declared in {_describe_line(other.span, declaration.span)}",) if other.span else ()
             hint = "rename one of them" + ("; to share weights use 'weights NAME'" if has_weights else "")
             yield Diagnostic("E121", f"'{name}' is declared twice{reason}", declaration.span, hint, notes)
-        if name in KEYWORDS or (not has_weights and is_reserved(name)):
+        if name in RESERVED or (not has_weights and is_reserved(name)):
             yield _reserved_name(name, declaration.span)
 
 

@@ -39,6 +39,10 @@ CONTEXT_KEYWORDS = (
     "propagate",
     "along",
     "normalised",
+    "classifier",
+    "regressor",
+    "from",
+    "using",
     "symmetric",
     "hard",
     *DECLARATION_KEYWORDS,
@@ -49,7 +53,10 @@ RESERVED_FOR_ATTRIBUTES = ("predict", "latent", "where")
 """Keywords that cannot be names of attributes, because they may precede an attribute or follow a type."""
 
 KEYWORDS = frozenset({*CONTEXT_KEYWORDS, "true", "false"})
-"""All keywords; they cannot be names of declarations."""
+"""All keywords."""
+
+RESERVED = KEYWORDS - {"from", "using"}
+"""Keywords that cannot be names of declarations and parameters; `from` and `using` can, because they only follow expressions."""
 
 
 def is_name(text: str) -> bool:
@@ -59,4 +66,4 @@ def is_name(text: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Return True if a name is a keyword, a type or a function."""
-    return name in KEYWORDS or name in SCALARS or name in FUNCTIONS
+    return name in RESERVED or name in SCALARS or name in FUNCTIONS

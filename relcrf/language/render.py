@@ -45,8 +45,9 @@ def render_declaration(node: s.Declaration) -> str:
             if isinstance(definition, s.NearestNeighbours):
                 return f"{head} = nearest {definition.count} by {render_expression(definition.measure)}"
             return f"{head}\n    where {render_expression(definition)}"
-        case s.Feature(name, parameters, definition):
-            return f"feature {name}({', '.join(map(str, parameters))}) = {_render_definition(definition)}"
+        case s.Feature(name, parameters, definition, type_name):
+            declared = f": {type_name}" if type_name else ""
+            return f"feature {name}({', '.join(map(str, parameters))}){declared} = {_render_definition(definition)}"
         case s.RandomRelation(name, parameters, kind, where):
             text = f"predict relation {name}({', '.join(map(str, parameters))})" + (
                 "" if kind == Bool() else f" : {kind}"
@@ -63,7 +64,12 @@ def render_declaration(node: s.Declaration) -> str:
     raise AssertionError(f"unknown declaration {node!r}")
 
 
-def _render_definition(definition: e.Expression | s.FeaturePropagation) -> str:
+def _render_definition(definition: e.Expression | s.FeaturePropagation | s.LearnedDefinition) -> str:
+    if isinstance(definition, s.LearnedDefinition):
+        text = f"{definition.kind} of {render_expression(definition.target)} from {_render_list(definition.inputs)}"
+        estimator = definition.estimator
+        quoted = estimator if is_name(estimator) else json.dumps(estimator, ensure_ascii=False)
+        return f"{text} using {quoted}" if estimator else text
     if not isinstance(definition, s.FeaturePropagation):
         return render_expression(definition)
     text = f"propagate {definition.hops} {render_expression(definition.operand)} along {definition.relation}"

@@ -129,6 +129,25 @@ def _build_derived_relation(
     return s.DerivedRelation(name.name, parameters.value, body, span=name.span)
 
 
+def _build_feature(
+    builder: DeclarationBuilder, span: Span, name: e.Name, parameters: ParsedClause, *parts: Any
+) -> s.Feature:
+    *declared, value = parts
+    return s.Feature(name.name, parameters.value, value, span=name.span, **dict(declared))
+
+
+def _build_learned(
+    builder: DeclarationBuilder, span: Span, kind: str, target: e.Expression, *parts: Any
+) -> s.LearnedDefinition:
+    inputs = tuple(part for part in parts if not isinstance(part, ParsedClause))
+    options = dict(part for part in parts if isinstance(part, ParsedClause))
+    return s.LearnedDefinition(kind, target, inputs, span=span, **options)
+
+
+def _build_estimator(builder: DeclarationBuilder, span: Span, name: Token) -> ParsedClause:
+    return ParsedClause("estimator", builder.unquote(name) if name.type == "STRING" else str(name))
+
+
 def _build_template(
     builder: DeclarationBuilder,
     span: Span,
@@ -231,7 +250,7 @@ def _clause_builder(field: str) -> Callable[..., ParsedClause]:
     return lambda b, span, *items: ParsedClause(field, items)
 
 
-_RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "feature", "propagate", "rule"})
+_RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "feature", "propagate", "learned", "rule"})
 """Grammar rules whose children are outermost expressions; the nesting depth of these expressions is checked."""
 
 _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
@@ -260,11 +279,16 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "nearest": lambda b, span, count, measure: s.NearestNeighbours(
         b.parse_integer(count, b.span(count)), measure, span=span
     ),
-    "feature": lambda b, span, name, parameters, value: s.Feature(name.name, parameters.value, value, span=name.span),
+    "feature": _build_feature,
+    "feature_type": lambda b, span, name: ParsedClause("type_name", str(name)),
     "propagate": lambda b, span, hops, operand, relation, *rest: s.FeaturePropagation(
         b.parse_integer(hops, b.span(hops)), operand, relation.name, *rest, span=span
     ),
     "normalisation": lambda b, span, name: name.name,
+    "learned": _build_learned,
+    "classifier": _keyword_builder("classifier"),
+    "regressor": _keyword_builder("regressor"),
+    "estimator": _build_estimator,
     "template": _build_template,
     "candidates": partial(_build_template, is_candidate=True),
     "rule": _build_rule,

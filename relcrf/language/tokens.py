@@ -17,7 +17,7 @@ from typing import NamedTuple
 import lark
 
 from relcrf.errors import Source, Span
-from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, KEYWORDS, ROLE_KEYWORDS
+from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, RESERVED, ROLE_KEYWORDS
 from relcrf.resources import resource_path
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
@@ -136,7 +136,7 @@ class DeclarationTokens:
             k = colon - 1
         if self.keyword in ("", "include") or not 0 < k < len(self.tokens) or self.tokens[k].kind != "name":
             return None
-        return k if self.texts[k] not in KEYWORDS else None
+        return k if self.texts[k] not in RESERVED else None
 
     @property
     def name(self) -> str:

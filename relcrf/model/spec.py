@@ -161,12 +161,45 @@ class FeaturePropagation(Spanned):
 
 
 @dataclass(frozen=True)
+class LearnedDefinition(Spanned):
+    """`classifier of p.category from p.length, p.words using E`: scores of an estimator that is trained on the labels.
+
+    Args:
+        kind: `classifier` or `regressor`.
+        target: the attribute that the estimator predicts.
+        inputs: expressions over evidence: numbers, categories, texts, dates, vectors and bags.
+        estimator: the name of the estimator, which may have parameters; empty for the default.
+    """
+
+    kind: str
+    target: Expression
+    inputs: tuple[Expression, ...]
+    estimator: str = ""
+
+
+@dataclass(frozen=True)
 class Feature(Spanned):
-    """`feature f(p: E) = VALUE`: a number, a vector or a bag that is computed from evidence for each entity."""
+    """`feature f(p: E) = VALUE`: a number, a vector or a bag for each entity, which is computed or learned from evidence.
+
+    Args:
+        type_name: the declared type of the values; empty if it is not declared.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
-    definition: Expression | FeaturePropagation
+    definition: Expression | FeaturePropagation | LearnedDefinition
+    type_name: str = ""
+
+
+def feature_operands(feature: Feature) -> tuple[Expression, ...]:
+    """Return the expressions in the definition of a feature; the inputs and the target of a learned feature."""
+    match feature.definition:
+        case FeaturePropagation(_, operand):
+            return (operand,)
+        case LearnedDefinition(_, target, inputs):
+            return (*inputs, target)
+        case expression:
+            return (expression,)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from relcrf.model import expressions as e
 from relcrf.model.functions import TEXT_SIMILARITIES
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import FeaturePropagation, ModelSpec, NearestNeighbours
+from relcrf.model.spec import ModelSpec, NearestNeighbours, feature_operands
 from relcrf.model.typing import NameScope
 
 TextColumn: TypeAlias = tuple[str, str]
@@ -74,6 +74,4 @@ def _scoped_expressions(spec: ModelSpec) -> Iterator[tuple[NameScope, Iterable[e
         else:
             yield NameScope(spec, derived.parameters, definition), (definition,)
     for feature in spec.features:
-        value = feature.definition
-        operand = value.operand if isinstance(value, FeaturePropagation) else value
-        yield NameScope(spec, feature.parameters, None), (operand,)
+        yield NameScope(spec, feature.parameters, None), feature_operands(feature)

@@ -521,7 +521,11 @@ def feature_type(spec: s.ModelSpec, feature: s.Feature) -> t.ValueType:
         TypeCheckError: if the definition has no type.
     """
     scope = NameScope(spec, feature.parameters, None)
-    value = feature.definition.operand if isinstance(feature.definition, s.FeaturePropagation) else feature.definition
+    definition = feature.definition
+    if isinstance(definition, s.LearnedDefinition):
+        is_number = definition.kind == "regressor" or isinstance(scope.type_of(definition.target), t.Bool)
+        return t.Real() if is_number else t.Vector()
+    value = definition.operand if isinstance(definition, s.FeaturePropagation) else definition
     kind = scope.type_of(value)
     is_number = scope.number_type(kind) is not None or (isinstance(kind, t.Bool) and isinstance(value, e.Attribute))
     return t.Real() if is_number else kind

@@ -187,8 +187,9 @@ def _with_predictions(
         baselines, no_local_reason = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
         if learned.backend != LOCAL:
             try:
+                learned_fold = fold.with_learned_features(grounding)
                 local = make_backend(LOCAL, **_shared_settings(learned))
-                baselines[LOCAL] = [predict_fold(training_problem(grounding), fold, local)[0]]
+                baselines[LOCAL] = [predict_fold(training_problem(grounding, learn=False), learned_fold, local)[0]]
             except (UsageError, DataError) as error:
                 no_local_reason = error.diagnostics[0].message
         by_system = {**baselines, **by_system}
@@ -229,7 +230,7 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
     """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
     system = learned.configure_backend()
-    problem = training_problem(grounding, with_candidates=system.uses_candidates)
+    problem = training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))
     order = np.random.default_rng(0).permutation(train)
     for fraction in CURVE_FRACTIONS:
@@ -237,4 +238,4 @@ def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> 
         excluded = np.zeros_like(fold.test)
         excluded[order[n:]] = True
         if n:
-            yield n, predict_fold(problem, replace(fold, excluded=excluded), system)[0]
+            yield n, predict_fold(problem, replace(fold, excluded=excluded).with_learned_features(grounding), system)[0]

@@ -16,15 +16,15 @@ from relcrf.editor.outline import outline
 from relcrf.editor.partial_declaration import PartialDeclaration
 from relcrf.editor.positions import PositionMap
 from relcrf.editor.symbols import Namespace
-from relcrf.grounding.value_names import feature_value
 from relcrf.language.keywords import DECLARATION_KEYWORDS, KEYWORDS, is_reserved
 from relcrf.language.tokens import SourceText
 from relcrf.model.expressions import Atom, Attribute, Name, TupleAttribute
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import DerivedRelation, Feature, Gate, NearestNeighbours, Rule
+from relcrf.model.spec import DerivedRelation, Feature, Gate, NearestNeighbours, Rule, feature_operands
 from relcrf.model.types import SCALARS
 from relcrf.model.typing import NameScope
+from relcrf.unaries.estimators import SHORT_NAMES
 
 HOME = Path(__file__).parents[2]
 RICH = """\
@@ -80,7 +80,7 @@ def test_every_name_is_indexed(text):
             continue
         occurrence = document.index.occurrence_at(document.name, token.start)
         if occurrence is None:
-            assert is_reserved(token.text) or token.text in (*AGGREGATES, *keys)
+            assert is_reserved(token.text) or token.text in (*KEYWORDS, *AGGREGATES, *SHORT_NAMES, *keys)
         else:
             assert (occurrence.start, occurrence.stop) == (token.start, token.stop)
             assert occurrence.symbol.name == token.text
@@ -94,7 +94,8 @@ def bodies(spec):
     templates = {t.name: t for t in all_templates(spec)}
     for each in spec.declarations:
         if isinstance(each, Feature):
-            yield from NameScope(spec, each.parameters, None).walk(feature_value(each))
+            for part in feature_operands(each):
+                yield from NameScope(spec, each.parameters, None).walk(part)
             continue
         where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "where", None)
         parameters = getattr(each, "parameters", ())

@@ -165,9 +165,8 @@ def latent(rng):
 def digits(rng):
     shown = rng.integers(10, size=100)
     centres = rng.normal(size=(10, 5))
-    pixels = centres[shown] + 0.4 * rng.normal(size=(100, 5))
-    opinion = -((pixels[:, None, :] - centres) ** 2).sum(axis=2) + 2 * rng.normal(size=(100, 10))
-    return {"image": pd.DataFrame({"id": range(100), "digit": shown, "opinion": list(opinion), "pixels": list(pixels)})}
+    pixels = centres[shown] + 0.3 * rng.normal(size=(100, 5))
+    return {"image": pd.DataFrame({"id": range(100), "digit": shown, "pixels": list(pixels)})}
 
 
 def faces(rng):

@@ -1,0 +1,300 @@
+"""Training of learned features: out-of-fold scores of the training labels, and scores of a final estimator for the others.
+
+An estimator knows the labels that it was trained on, so that its scores of these entities are overconfident. Therefore, the
+score of an entity with a training label is computed by an estimator that was trained without its fold (stacking, Wolpert
+1992). Folds contain whole components of the graph, unless one component contains most of the labels. The scores are
+calibrated by a temperature (Guo et al. 2017), which minimises the log loss of the out-of-fold scores.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.sparse import issparse
+
+from relcrf.errors import DataError, Diagnostic, RelcrfError
+from relcrf.graph.folds import balanced_folds, stratified_folds
+from relcrf.grounding.learned_values import LearnedInput, LearnedTarget
+from relcrf.kernels.distinct import distinct
+from relcrf.model.spec import Feature, LearnedDefinition
+from relcrf.unaries.encoding import Encoder, Matrix
+from relcrf.unaries.estimators import SHORT_NAMES, EstimatorSpec, candidate_estimators, parse_estimator
+
+N_FOLDS = 10
+"""Number of folds; each out-of-fold score comes from an estimator that was trained on four fifths of the labels."""
+
+GIANT_FRACTION = 0.5
+"""Fraction of the training labels in one component above which folds divide components."""
+
+TEMPERATURE_LIMITS = (0.05, 20.0)
+"""Range of the temperature by which log-probabilities are divided."""
+
+
+@dataclass(frozen=True)
+class FittedFeature:
+    """A trained learned feature.
+
+    Args:
+        name: the name of the feature in the model.
+        kind: `classifier` or `regressor`.
+        estimator: the estimator that was chosen.
+        encoder, model: the encoder and the estimator, fitted to all training labels.
+        categories: the categories that a classifier scores; None for a regressor.
+        is_vector: whether the feature has a value for each category; otherwise it is a number.
+        temperature: the temperature of the log-probabilities; 1 for a regressor.
+        summary: the numbers of labels and folds, and the out-of-fold errors, by name.
+    """
+
+    name: str
+    kind: str
+    estimator: EstimatorSpec
+    encoder: Encoder
+    model: Any
+    categories: tuple[str, ...] | None
+    is_vector: bool
+    temperature: float
+    summary: dict[str, float | int | str]
+
+    def scores(self, inputs: Sequence[LearnedInput], n_categories: int) -> np.ndarray:
+        """Return the values of the feature for all entities, shape (n_entities, n_components).
+
+        Args:
+            n_categories: number of categories of the target in the data, at least the number in training.
+        """
+        rows = np.arange(len(inputs[0].values) if inputs[0].values.ndim == 1 else inputs[0].values.shape[0])
+        raw = _predict(self.kind, self.model, self.encoder.transform(inputs, rows), n_categories, self._n_labels)
+        return self.to_values(raw)
+
+    def to_values(self, raw: np.ndarray) -> np.ndarray:
+        """Return the values of the feature: predictions, the log-odds of `true`, or centred log-probabilities.
+
+        Args:
+            raw: predictions, shape (n, 1), or log-probabilities, shape (n, n_categories).
+        """
+        if self.kind == "regressor":
+            return raw
+        scaled = raw / self.temperature
+        if self.is_vector:
+            return np.asarray(scaled - scaled.mean(axis=1, keepdims=True))
+        return np.asarray(scaled[:, 1:] - scaled[:, :1])
+
+    @property
+    def _n_labels(self) -> int:
+        return int(self.summary["labels"])
+
+
+def cross_fit(
+    feature: Feature,
+    inputs: Sequence[LearnedInput],
+    target: LearnedTarget,
+    labelled: np.ndarray,
+    component: np.ndarray,
+    seed: int,
+) -> tuple[FittedFeature, np.ndarray]:
+    """Train a learned feature on the labels of some entities; return it and the values of all entities.
+
+    Args:
+        labelled: mask of the entities with training labels, shape (n_entities,), bool.
+        component: number of the component of each entity, shape (n_entities,).
+
+    Raises:
+        DataError: if there are too few labels or the estimator cannot be fitted (E439).
+        UsageError: if the estimator is unknown or not installed (E437).
+    """
+    definition = feature.definition
+    assert isinstance(definition, LearnedDefinition)
+    rows, categories = np.flatnonzero(labelled), target.categories
+    labels = target.values[rows]
+    _require_labels(feature, definition.kind, labels)
+    fold, by_component = _assign_folds(labels, component[rows], definition.kind, seed)
+    n_categories = 0 if categories is None else len(categories)
+    trials = [
+        _Trial(feature, spec, definition.kind, inputs, rows, labels, n_categories, seed)
+        for spec in _candidates(definition, inputs)
+    ]
+    scored = [(trial, *trial.cross_fit(fold)) for trial in trials]
+    best, raw, loss = min(scored, key=lambda each: each[2])
+    codes = labels.astype(np.int64)
+    temperature = 1.0 if categories is None else _fit_temperature(raw, codes, _platt_smoothing(codes))
+    encoder, model = best.fit(np.ones(len(rows), dtype=bool))
+    summary: dict[str, float | int | str] = {
+        "labels": len(rows),
+        "folds": f"{int(fold.max()) + 1} of {'components' if by_component else 'labels'}",
+        "estimator": str(best.spec),
+        "out_of_fold_loss": float(loss),
+        "temperature": float(temperature),
+    }
+    if categories is not None:
+        summary["out_of_fold_accuracy"] = float((raw.argmax(axis=1) == labels).mean())
+    fitted = FittedFeature(
+        feature.name, definition.kind, best.spec, encoder, model, categories, target.is_vector, temperature, summary
+    )
+    out = fitted.scores(inputs, n_categories)
+    out[rows] = fitted.to_values(raw)
+    return fitted, out
+
+
+def _require_labels(feature: Feature, kind: str, labels: np.ndarray) -> None:
+    n_classes = len(distinct(labels))
+    if len(labels) < 2 or (kind == "classifier" and n_classes < 2):
+        found = f"{len(labels)} training labels" + (f" of {n_classes} classes" if kind == "classifier" else "")
+        needed = "at least two classes" if kind == "classifier" else "at least two labels"
+        message = f"the learned feature '{feature.name}' has {found}, but needs {needed}"
+        raise DataError(Diagnostic("E439", message, feature.span, "label more entities, or remove the feature"))
+
+
+def _candidates(definition: LearnedDefinition, inputs: Sequence[LearnedInput]) -> list[EstimatorSpec]:
+    """Return the estimators among which the out-of-fold loss chooses."""
+    kind = definition.kind
+    if definition.estimator:
+        spec = parse_estimator(definition.estimator, definition.span)
+        if spec.name in SHORT_NAMES and not spec.parameters:
+            return candidate_estimators(spec.name, kind)
+        return [spec]
+    linear = candidate_estimators("linear", kind)
+    has_bag = any(each.kind in ("bag", "weighted bag") for each in inputs)
+    return linear if has_bag else linear + candidate_estimators("boosting", kind)
+
+
+def _assign_folds(labels: np.ndarray, component: np.ndarray, kind: str, seed: int) -> tuple[np.ndarray, bool]:
+    """Return the fold of each label, from 0, and whether the folds contain whole components."""
+    rng = np.random.default_rng(seed)
+    unit = np.unique(component, return_inverse=True)[1]
+    n_folds = min(N_FOLDS, len(labels))
+    sizes = np.bincount(unit)
+    if sizes.max() <= GIANT_FRACTION * len(labels) and sizes.max() > 1:
+        fold = balanced_folds(unit, np.ones(len(unit), dtype=bool), n_folds, rng)
+        return np.unique(fold, return_inverse=True)[1], True
+    stratum = labels.astype(np.int64) if kind == "classifier" else np.zeros(len(labels), dtype=np.int64)
+    return stratified_folds(stratum, n_folds, rng), bool(sizes.max() == 1)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """An estimator and the labels on which it is trained."""
+
+    feature: Feature
+    spec: EstimatorSpec
+    kind: str
+    inputs: Sequence[LearnedInput]
+    rows: np.ndarray
+    labels: np.ndarray
+    n_categories: int
+    seed: int
+
+    def cross_fit(self, fold: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the out-of-fold predictions of the labels, see `_predict`, and their loss.
+
+        The loss is the mean log loss at the best temperature, or the mean squared error.
+        """
+        out = np.empty((len(self.rows), max(1, self.n_categories)))
+        for number in range(int(fold.max()) + 1):
+            train = fold != number
+            encoder, model = self.fit(train)
+            matrix = encoder.transform(self.inputs, self.rows[~train])
+            with self._reported_errors("cannot predict"):
+                out[~train] = _predict(self.kind, model, matrix, self.n_categories, int(train.sum()))
+        if self.kind == "regressor":
+            return out, float(np.mean((out[:, 0] - self.labels) ** 2))
+        codes = self.labels.astype(np.int64)
+        exact = np.zeros(len(codes))
+        return out, _log_loss(out, codes, _fit_temperature(out, codes, exact), exact)
+
+    def fit(self, train: np.ndarray) -> tuple[Encoder, Any]:
+        """Fit the encoder and the estimator to the labels in a mask, shape (n_labels,)."""
+        model = self.spec.build(self.kind, self.seed)
+        rows, labels = self.rows[train], self.labels[train]
+        if self.kind == "classifier" and len(distinct(labels)) == 1:
+            model = EstimatorSpec("DummyClassifier").build(self.kind, self.seed)  # many classifiers need two classes
+        with self._reported_errors("cannot be fitted to these inputs"):
+            encoder = Encoder.fit(self.inputs, rows, is_linear=not accepts_missing(model))
+            matrix = encoder.transform(self.inputs, rows)
+        if "categorical_features" in model.get_params(deep=False) and not encoder.is_linear:
+            model.set_params(categorical_features=encoder.categorical_columns)
+        targets = labels.astype(np.int64) if self.kind == "classifier" else labels
+        with self._reported_errors("cannot be fitted"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a worse fit has a worse out-of-fold loss, which is reported
+            model.fit(_dense_if_needed(model, matrix), targets)
+        return encoder, model
+
+    @contextmanager
+    def _reported_errors(self, problem: str) -> Iterator[None]:
+        """Raise the exceptions of an estimator as DataError."""
+        try:
+            yield
+        except RelcrfError:
+            raise
+        except Exception as error:  # an estimator may raise any exception
+            message = f"the estimator '{self.spec}' of '{self.feature.name}' {problem}"
+            hint = "choose another estimator after 'using', or other inputs"
+            notes = (f"{type(error).__name__}: {error}",)
+            raise DataError(Diagnostic("E439", message, self.feature.span, hint, notes)) from error
+
+
+def accepts_missing(model: Any) -> bool:
+    """Return True if an estimator accepts NaN; such estimators are ensembles of trees, which need no scaled inputs."""
+    from sklearn.utils import get_tags
+
+    return bool(get_tags(model).input_tags.allow_nan)
+
+
+def _dense_if_needed(model: Any, matrix: Any) -> Matrix:
+    from sklearn.utils import get_tags
+
+    return matrix.toarray() if issparse(matrix) and not get_tags(model).input_tags.sparse else matrix
+
+
+def _predict(kind: str, model: Any, matrix: Matrix, n_categories: int, n_labels: int) -> np.ndarray:
+    """Return predictions of a regressor, shape (n, 1), or log-probabilities, shape (n, n_categories).
+
+    The probabilities are mixed with 1 / (n_labels + 1) of the uniform distribution, so that categories without training
+    labels do not have probability 0.
+    """
+    matrix = _dense_if_needed(model, matrix)
+    if kind == "regressor":
+        return np.asarray(model.predict(matrix), dtype=np.float64).reshape(-1, 1)
+    if hasattr(model, "predict_proba"):
+        known = np.asarray(model.predict_proba(matrix), dtype=np.float64)
+    else:
+        known = (model.predict(matrix)[:, None] == model.classes_[None, :]).astype(np.float64)
+    probabilities = np.zeros((matrix.shape[0], n_categories))
+    probabilities[:, model.classes_] = known
+    share = 1.0 / (n_labels + 1)
+    return np.log((1 - share) * probabilities + share / n_categories)
+
+
+def _log_loss(log_probabilities: np.ndarray, codes: np.ndarray, temperature: float, smoothing: np.ndarray) -> float:
+    """Return the mean log loss of scores that are divided by a temperature.
+
+    Args:
+        smoothing: probability of the other categories in the target of each label, shape (n,).
+    """
+    scaled = log_probabilities / temperature
+    scaled = scaled - scaled.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(scaled).sum(axis=1, keepdims=True)) - scaled
+    true_loss = losses[np.arange(len(codes)), codes]
+    mean_other = (losses.sum(axis=1) - true_loss) / max(1, losses.shape[1] - 1)
+    return float(np.mean((1 - smoothing) * true_loss + smoothing * mean_other))
+
+
+def _fit_temperature(log_probabilities: np.ndarray, codes: np.ndarray, smoothing: np.ndarray) -> float:
+    """Return the temperature in `TEMPERATURE_LIMITS` with the smallest log loss."""
+    bounds = tuple(np.log(TEMPERATURE_LIMITS))
+    found = minimize_scalar(
+        lambda t: _log_loss(log_probabilities, codes, float(np.exp(t)), smoothing), bounds=bounds, method="bounded"
+    )
+    return float(np.exp(found.x))
+
+
+def _platt_smoothing(codes: np.ndarray) -> np.ndarray:
+    """Return 1 / (n + 2) for each label, where n is the number of labels of its category (Platt 1999).
+
+    Without it, the temperature of a few labels that are all predicted correctly would be almost 0.
+    """
+    return np.asarray(1.0 / (np.bincount(codes)[codes] + 2.0))

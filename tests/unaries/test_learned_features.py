@@ -1,0 +1,345 @@
+"""Tests of learned features: values, weights, storage, and errors."""
+
+import json
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.backends.problems import training_problem
+from relcrf.builder import ModelBuilder, classifier, predict, regressor
+from relcrf.errors import RelcrfError
+from relcrf.evaluation.splits import make_folds
+from relcrf.grounding.learned_values import read_inputs
+from relcrf.unaries import estimators, fitting, storage
+from relcrf.unaries.application import apply_features, learn_features
+
+DECLARATIONS = """
+domain Topic = { theory, practice, history }
+domain Word = open
+domain Venue = open
+
+entity Paper {
+    predict topic : Topic
+    good          : bool
+    level         : 1..5
+    words         : bag of Word
+    venue         : Venue
+    journal       : string
+    title         : string
+    x             : real
+    y             : real
+    seen          : date
+    pixels        : vector
+}
+
+relation Cites(source: Paper, target: Paper)
+"""
+ALL_INPUTS = """p.x, p.y, p.good, p.level, p.words, p.venue, p.journal, p.title, p.seen, p.pixels, tfidf(p.words),
+    count { q where Cites(q, p) }, mean { q.x where Cites(p, q) }"""
+
+
+@contextmanager
+def expect_error(code, hint=""):
+    with pytest.raises(RelcrfError) as caught:
+        yield
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, hint in diagnostic.hint) == (code, True)
+
+
+def model(feature, templates="template score(p: Paper) over p.topic by f(p)"):
+    return api.parse(f"{DECLARATIONS}\nfeature f(p: Paper) = {feature}\n{templates}")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Return tables of 90 papers, in which x and y determine most topics; a sixth of the topics are missing."""
+    rng = np.random.default_rng(1)
+    n = 90
+    topic = rng.integers(0, 3, n)
+    names = np.array(["theory", "practice", "history"], dtype=object)
+    angle = topic * 2.1 + rng.normal(0, 0.6, n)
+    x, y = np.cos(angle), np.sin(angle)
+    paper = {
+        "id": np.arange(n),
+        "topic": np.where(np.arange(n) % 6 == 5, None, names[topic]),
+        "good": [None if k % 9 == 0 else bool(k % 2) for k in range(n)],
+        "level": [int(v) for v in rng.integers(1, 6, n)],
+        "venue": np.array(["a", "b", "c"], dtype=object)[rng.integers(0, 3, n)],
+        "journal": np.array(["j1", "j2", None], dtype=object)[rng.integers(0, 3, n)],
+        "title": [f"title {names[t]} {k}" for k, t in enumerate(topic)],
+        "x": [None if k % 11 == 0 else float(v) for k, v in enumerate(x)],
+        "y": y,
+        "seen": [f"20{10 + k % 10}-01-1{k % 9}" for k in range(n)],
+        "pixels_0": x + rng.normal(0, 0.1, n),
+        "pixels_1": 100 * y,
+    }
+    words = {
+        "paper": np.repeat(np.arange(n), 2),
+        "word": [f"w{w}" for w in np.repeat(topic, 2) * 3 + rng.integers(0, 5, 2 * n)],
+    }
+    cites = {"source": np.arange(0, n - 2), "target": np.arange(2, n)}
+    return {"paper": paper, "paper_words": words, "cites": cites}
+
+
+@pytest.fixture
+def data(tables):
+    return relcrf.Dataset(tables)
+
+
+def learn(spec, data):
+    grounding = spec.ground(data)
+    learned, features = learn_features(grounding, grounding.states >= 0)
+    return grounding, learned, features
+
+
+def values_of(grounding):
+    return grounding.bound.learned_values["f"]
+
+
+def test_values_equal_plain_implementation(data, tables):
+    grounding, learned, (feature,) = learn(
+        model('classifier of p.topic from p.y using "LogisticRegression(C=0.5)"'), data
+    )
+    known, codes = grounding.states >= 0, grounding.states
+    y = tables["paper"]["y"][:, None]
+    fold, _ = fitting._assign_folds(codes[known].astype(float), np.arange(known.sum()), "classifier", 0)
+    expected = np.empty((len(y), 3))
+
+    def predict(train, rows):
+        scaler = StandardScaler().fit(y[train])
+        plain = LogisticRegression(C=0.5).fit(scaler.transform(y[train]), codes[train])
+        p = plain.predict_proba(scaler.transform(y[rows]))
+        share = 1 / (len(train) + 1)
+        return np.log((1 - share) * p + share / 3)
+
+    labelled = np.flatnonzero(known)
+    for k in range(fold.max() + 1):
+        expected[labelled[fold == k]] = predict(labelled[fold != k], labelled[fold == k])
+    expected[~known] = predict(labelled, np.flatnonzero(~known))
+    expected /= feature.temperature
+    assert fold.max() == fitting.N_FOLDS - 1
+    np.testing.assert_allclose(values_of(learned), expected - expected.mean(axis=1, keepdims=True), atol=1e-6)
+
+
+def test_temperature_minimises_smoothed_loss():
+    rng = np.random.default_rng(0)
+    codes, raw = rng.integers(0, 3, 300), rng.normal(size=(300, 3))
+    raw[np.arange(300), codes] += 1.5
+    raw -= np.log(np.exp(raw).sum(axis=1, keepdims=True))
+    n = np.bincount(codes)[codes]
+
+    def loss(t):
+        p = np.exp(raw / t) / np.exp(raw / t).sum(axis=1, keepdims=True)
+        target = np.repeat((1 / (n + 2) / 2)[:, None], 3, axis=1)
+        target[np.arange(300), codes] = (n + 1) / (n + 2)
+        return -(target * np.log(p)).sum(axis=1).mean()
+
+    found = fitting._fit_temperature(raw * 4, codes, fitting._platt_smoothing(codes))
+    grid = np.linspace(0.4, 2, 161)
+    assert found / 4 == pytest.approx(grid[np.argmin([loss(t) for t in grid])], abs=0.02)
+
+
+def test_fixed_template_predicts_as_classifier(data):
+    spec = model(
+        "classifier of p.topic from p.x, p.y using boosting", "template s(p: Paper) over p.topic by 1, f(p) fixed"
+    )
+    fit = spec.fit(data, "local")
+    prediction = fit.predict(data)
+    values = fit.learned.learned_features[0].scores(_inputs(fit, data), 3)
+    expected = np.exp(values) / np.exp(values).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(prediction.probabilities(), expected[prediction.inferred.variables], atol=1e-6)
+    assert [row["feature"] for row in fit.weights().to_dicts()][:9:3] == ["1", "f(p)[theory]", "f(p)[practice]"]
+
+
+def _inputs(fit, data):
+    grounding = relcrf.Model(fit.learned.spec).ground(data)
+    return read_inputs(grounding.bound, grounding.spec.feature("f"))
+
+
+@pytest.mark.parametrize("estimator", ["", "using boosting", "using linear", "using KNeighborsClassifier"])
+def test_all_kinds_of_inputs(data, tmp_path, estimator):
+    spec = model(f"classifier of p.topic from {ALL_INPUTS} {estimator}")
+    fit = spec.fit(data, "local")
+    (feature,) = fit.learned.learned_features
+    assert feature.summary["out_of_fold_accuracy"] > 0.6
+    run_folder.save(fit.learned, tmp_path / "run", {})
+    loaded = api.Fit(run_folder.load(tmp_path / "run"))
+    assert np.array_equal(loaded.predict(data).probabilities(), fit.predict(data).probabilities())
+
+
+def test_equal_estimators_have_equal_files(data):
+    spec = model("classifier of p.topic from p.x, p.words using linear")
+    first, second = (storage.dump_estimator(learn(spec, data)[2][0]) for _ in range(2))
+    assert first == second
+
+
+def test_values_of_other_targets(data):
+    text = f"""{DECLARATIONS}
+    feature f(p: Paper): real = classifier of p.good from p.y, p.level using linear
+    feature g(p: Paper): real = regressor of p.x from p.pixels using linear
+    feature h(p: Paper) = regressor of p.level from p.y
+    feature k(p: Paper) = classifier of p.level from p.y using linear
+    template s(p: Paper) over p.topic by f(p), g(p), h(p), k(p)"""
+    grounding, learned, _ = learn(api.parse(text), data)
+    values = grounding.bound.learned_values
+    assert {name: each.shape for name, each in values.items()} == {
+        "f": (90, 1),
+        "g": (90, 1),
+        "h": (90, 1),
+        "k": (90, 5),
+    }
+    assert all(np.isfinite(each).all() for each in values.values())
+    names = learned.templates[0].features
+    assert names == ("f(p)", "g(p)", "h(p)", *(f"k(p)[{level}]" for level in range(1, 6)))
+    assert not learned.graph.layout.initial().any()  # no feature is a classifier of the topic
+
+
+def test_values_do_not_depend_on_held_out_labels(tables):
+    spec = model("classifier of p.topic from p.x, p.y, p.words")
+    hidden = np.arange(90) % 4 == 0
+    swapped = {**tables["paper"], "topic": np.where(hidden, "history", tables["paper"]["topic"])}
+    probabilities = []
+    for paper in (tables["paper"], swapped):
+        grounding = spec.ground(relcrf.Dataset({**tables, "paper": paper}))
+        fit = api.fit(spec, grounding, "local", hidden=hidden)
+        queried = hidden & (grounding.states >= 0)
+        predicted = api.predict(fit, grounding, hidden=hidden)
+        probabilities.append(predicted.probabilities()[np.isin(predicted.inferred.variables, np.flatnonzero(queried))])
+    assert np.array_equal(*probabilities)
+
+
+def test_folds_train_separate_features(data):
+    spec = model("classifier of p.topic from p.x, p.y using linear")
+    grounding = spec.ground(data)
+    folds = make_folds(grounding, "random,folds=3")
+    for fold in folds:
+        learned, _ = learn_features(grounding, fold.train_mask(grounding.states >= 0))
+        problem = fold.learning_problem(training_problem(grounding, learn=False))
+        assert np.array_equal(problem.graph.groups[0].features.values, learned.graph.groups[0].features.values)
+    evaluation = api.evaluate(grounding, ["local"], "random,folds=3")
+    assert evaluation.predictions.score("local", "Paper.topic").accuracy > 0.6
+
+
+def test_folds_follow_components():
+    labels, component = np.arange(60) % 2 * 1.0, np.arange(60) // 4
+    fold, whole = fitting._assign_folds(labels, component, "classifier", 0)
+    assert whole and all(len(set(fold[component == c])) == 1 for c in range(15))
+    giant, whole = fitting._assign_folds(labels, np.minimum(component, 1), "classifier", 0)
+    assert not whole and np.bincount(giant).tolist() == [6] * 10
+
+
+def test_functions_and_propagation_of_learned_features(data):
+    text = f"""{DECLARATIONS}
+    feature f(p: Paper) = classifier of p.topic from p.x, p.y using linear
+    feature near(p: Paper) = propagate 1 f(p) along Cites normalised mean
+    feature scaled(p: Paper) = standardise(f(p))
+    template s(p: Paper) over p.topic by near(p), scaled(p)
+    template t(p: Paper, q: Paper) where Cites(p, q) over p.topic by f(q)"""
+    grounding, learned, features = learn(api.parse(text), data)
+    values = values_of(learned)
+    by_topic = learned.graph.groups[0].features.values[np.argsort(learned.graph.groups[0].scope[0])]
+    np.testing.assert_allclose(by_topic[0, :3], values[[0, 2]].mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(by_topic[:, 3:].mean(axis=0), 0, atol=1e-6)
+    again = apply_features(grounding, features)
+    assert not np.array_equal(again.graph.groups[0].features.values, learned.graph.groups[0].features.values)
+
+
+def test_new_values_at_prediction(data, tables):
+    fit = model(f"classifier of p.topic from {ALL_INPUTS}").fit(data, "local")
+    paper = {name: values[:5] for name, values in tables["paper"].items()}
+    new = {
+        **paper,
+        "venue": ["new"] * 5,
+        "journal": ["other"] * 5,
+        "topic": np.array([None] * 4 + ["theory"], dtype=object),
+    }
+    words = {"paper": [0, 1, 2], "word": ["unseen", "w1", "w2"]}
+    predicted = fit.predict(
+        relcrf.Dataset({"paper": new, "paper_words": words, "cites": {"source": [0], "target": [1]}})
+    )
+    assert np.isfinite(predicted.probabilities()).all() and predicted.probabilities().shape == (4, 3)
+
+
+def test_category_with_one_label(tables):
+    topic = tables["paper"]["topic"].copy()
+    topic[:] = [None if t == "history" and k > 20 else t for k, t in enumerate(topic)]
+    topic[np.flatnonzero(topic == "history")[1:]] = None
+    assert (topic == "history").sum() == 1
+    fit = model("classifier of p.topic from p.x, p.y").fit(
+        relcrf.Dataset({**tables, "paper": {**tables["paper"], "topic": topic}}), "local"
+    )
+    assert np.isfinite(fit.learned.vectors["weights"]).all()
+
+
+def test_builder_declares_learned_features(data):
+    m = ModelBuilder()
+    topic = m.domain("Topic", ["theory", "practice", "history"])
+    paper = m.entity("Paper", topic=predict(topic), x=float, y=float)
+    p = paper("p")
+    f = m.feature("f", p, classifier(p.topic, p.y, using="linear"))
+    g = m.feature("g", p, regressor(p.x, p.y))
+    m.template("s", p).over(p.topic).by(f(p), g(p))
+    text = m.build().to_rcrf()
+    assert "classifier of p.topic from p.y using linear" in text and api.parse(text).spec == m.build().spec
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("estimator", "code"),
+        [
+            ("RandomForest", "E437"),
+            ('"LogisticRegression(c=1)"', "E437"),
+            ('"__import__(1)"', "E437"),
+            ('"LogisticRegression(C=open)"', "E437"),
+            ("Ridge", "E437"),
+            ('"KNeighborsClassifier(n_neighbors=500)"', "E439"),
+            ('"LogisticRegression(C=-1.0)"', "E439"),
+        ],
+    )
+    def test_estimator(self, data, estimator, code):
+        with expect_error(code):
+            model(f"classifier of p.topic from p.y using {estimator}").fit(data, "local")
+
+    def test_missing_packages(self, data, monkeypatch):
+        with expect_error("E437", hint="pip install lightgbm"):
+            monkeypatch.setitem(sys.modules, "lightgbm", None)
+            model("classifier of p.topic from p.y using LGBMClassifier").fit(data, "local")
+        monkeypatch.setattr(estimators, "find_spec", lambda name: None if name == "skops" else name)
+        with expect_error("E437", hint="relcrf[sklearn]"):
+            model("classifier of p.topic from p.y").fit(data, "local")
+
+    def test_text_of_one_value(self, tables):
+        paper = {**tables["paper"], "title": ["same"] * 90}
+        with expect_error("E438"):
+            model("classifier of p.topic from p.title").fit(relcrf.Dataset({**tables, "paper": paper}), "local")
+
+    def test_one_class(self, tables):
+        topic = np.where(np.arange(90) < 9, "theory", None)
+        paper = {**tables["paper"], "topic": topic}
+        with expect_error("E439"):
+            model("classifier of p.topic from p.y").fit(relcrf.Dataset({**tables, "paper": paper}), "local")
+
+    def test_file_with_code_is_not_loaded(self, data, tmp_path):
+        fit = model("classifier of p.topic from p.y using linear").fit(data, "local")
+        run_folder.save(fit.learned, tmp_path / "run", {})
+        (feature,) = fit.learned.learned_features
+        content = skops.io.dumps({"transformers": [FunctionTransformer(func=sys.exit)], "model": feature.model})
+        with expect_error("E440"):
+            storage.from_json(json.loads(json.dumps(storage.to_json(feature))), content)
+        (tmp_path / "run" / storage.file_name("f")).write_bytes(content)
+        with expect_error("E336"):
+            run_folder.load(tmp_path / "run")
+
+    def test_damaged_file(self, data):
+        (feature,) = model("classifier of p.topic from p.y using linear").fit(data, "local").learned.learned_features
+        plain = storage.to_json(feature)
+        with expect_error("E440"):
+            storage.from_json(plain, b"PK damaged")

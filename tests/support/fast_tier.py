@@ -26,6 +26,7 @@ FAST = {
     "report": ("report/test_network.py",),
     "serving": ("serving/test_small_groundings.py",),
     "structure": ("structure/test_spanning_forest.py",),
+    "unaries": ("unaries/test_learned_features.py",),
     "text": ("editor/test_highlight.py",),
 }
 

@@ -155,6 +155,7 @@ class Training:
             validation=self.validation,
             with_candidates=self.system.uses_candidates,
             learn=False,
+            needs_labels=not self.system.learns_without_labels,
         )
 
     @cached_property

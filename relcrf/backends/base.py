@@ -422,6 +422,8 @@ class AbstractBackend(ABC):
     """Whether the backend chooses factors from the candidates of a problem."""
     uses_gates: ClassVar[bool] = False
     """Whether the backend reads the gates of a problem. If so, a checkpoint can be resumed only with the same gates."""
+    learns_without_labels: ClassVar[bool] = False
+    """Whether the backend learns from unlabelled variables alone, so that training needs no labels."""
     learning_arrays: ClassVar[tuple[float, float]] = (10, 10)
     inference_arrays: ClassVar[tuple[float, float]] = (11, 10)
     """Upper bounds of the numbers of arrays in memory, for the estimate of the memory (see `memory_needs.py`): arrays with a

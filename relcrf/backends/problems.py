@@ -25,6 +25,7 @@ def training_problem(
     validation: np.ndarray | None = None,
     with_candidates: bool = False,
     learn: bool = True,
+    needs_labels: bool = True,
 ) -> Problem:
     """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
 
@@ -37,24 +38,25 @@ def training_problem(
             bool; these labels are neither targets nor evidence.
         with_candidates: Whether to include the candidate spaces of the model.
         learn: Whether to train the learned features on the labels; otherwise the graph is used as it is.
+        needs_labels: Whether the absence of all labels is an error; see `AbstractBackend.learns_without_labels`.
 
     Raises:
-        DataError: If no variable is labelled (E225), or `validation` contains no labels (E226).
+        DataError: If no variable is labelled (E225) and labels are needed, or `validation` contains no labels (E226).
         DataError, UsageError: See `relcrf.unaries.application.learn_features`.
     """
     if validation is not None:
         validation = validation & (grounding.states >= 0)
         require_validation_labels(validation)
     labelled = training_labels(grounding, hidden, validation)
-    if not labelled.any():
+    if needs_labels and not labelled.any():
         names = listing(block.name for block in grounding.blocks)
-        hint = "label some entities"
+        hint = "label some entities; --backend fellegi-sunter learns matches of records without labels"
         raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
-    if learn:
+    if learn and labelled.any():
         grounding, _ = learn_features(grounding, labelled)
     return Problem(
         training_graph(grounding),

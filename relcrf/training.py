@@ -155,7 +155,7 @@ class Training:
             validation=self.validation,
             with_candidates=self.system.uses_candidates,
             learn=False,
-            needs_labels=not self.system.learns_without_labels,
+            without_labels=self.system.learns_without_labels,
         )
 
     @cached_property
@@ -232,7 +232,7 @@ class Training:
             histograms=learned.histograms,
             schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
-            template_statistics=template_statistics(self.ground_graph, problem),
+            template_statistics=() if system.learns_without_labels else template_statistics(self.ground_graph, problem),
             mapping=grounding.bound.dataset.mapping,
             learned_features=self._learned[1],
             seconds=time.perf_counter() - started,

@@ -21,6 +21,7 @@ from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.graph.weights import WeightLayout
+from relcrf.grounding.random_pairs import RandomPairs
 from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
@@ -55,6 +56,7 @@ class Problem:
         excluded: Mask of the absent variables that no part of training may use, shape (n_variables,), bool, e.g. those
             of later periods; other absent variables are unlabelled variables of the graph. None excludes no variables.
         memory_limit: The user's limit on the memory for learning, in bytes; None permits all available memory.
+        random_pairs: Random pairs that the random relations do not admit, for backends that learn without labels.
     """
 
     graph: FactorGraph
@@ -68,6 +70,7 @@ class Problem:
     validation: np.ndarray | None = field(default=None, kw_only=True)
     excluded: np.ndarray | None = field(default=None, kw_only=True)
     memory_limit: int | None = field(default=None, kw_only=True)
+    random_pairs: tuple[RandomPairs, ...] = field(default=(), kw_only=True)
 
     @property
     def gates(self) -> Gates:
@@ -423,7 +426,7 @@ class AbstractBackend(ABC):
     uses_gates: ClassVar[bool] = False
     """Whether the backend reads the gates of a problem. If so, a checkpoint can be resumed only with the same gates."""
     learns_without_labels: ClassVar[bool] = False
-    """Whether the backend learns from unlabelled variables alone, so that training needs no labels."""
+    """Whether the backend learns from unlabelled variables alone; training then needs no labels, and has random pairs."""
     learning_arrays: ClassVar[tuple[float, float]] = (10, 10)
     inference_arrays: ClassVar[tuple[float, float]] = (11, 10)
     """Upper bounds of the numbers of arrays in memory, for the estimate of the memory (see `memory_needs.py`): arrays with a

@@ -36,6 +36,38 @@ class Comparison:
     is_partial: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of a problem: its free variables, followed by its random pairs, which are taken not to match.
+
+    Args:
+        variables: The free variables, ascending, shape (n_variables,).
+        labels: Label of each pair, -1 if there is none, shape (n_pairs,).
+        weights: Number of pairs for which each pair stands, shape (n_pairs,).
+        groups: Each group of factors over one variable, with the pair of each variable in its scope, or -1.
+    """
+
+    variables: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    groups: tuple[tuple[np.ndarray, FactorGroup], ...]
+
+    @classmethod
+    def collect(cls, problem: Problem) -> Pairs:
+        variables = np.flatnonzero(problem.roles == Role.FREE)
+        number = np.full(problem.graph.n_variables, -1)
+        number[variables] = np.arange(len(variables))
+        groups = [(number, group) for group in problem.graph.groups if len(group.scope) == 1]
+        labels, weights = [problem.states[variables]], [np.ones(len(variables))]
+        n_pairs = len(variables)
+        for random in problem.random_pairs:
+            groups += [(np.arange(n_pairs, n_pairs + random.n_pairs), group) for group in random.groups]
+            labels.append(np.zeros(random.n_pairs, dtype=np.int32))
+            weights.append(np.full(random.n_pairs, random.n_possible / random.n_pairs))
+            n_pairs += random.n_pairs
+        return cls(variables, np.concatenate(labels), np.concatenate(weights), tuple(groups))
+
+
 @dataclass(frozen=True)
 class FellegiSunterBackend(AbstractBackend):
     """A mixture of matches and other pairs, with independent comparisons; it needs no labels, and uses them if there are some.
@@ -66,7 +98,7 @@ class FellegiSunterBackend(AbstractBackend):
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_unsharded(problem)
         problem = problem.with_unlabelled()
-        pairs = np.flatnonzero(problem.roles == Role.FREE)
+        pairs = Pairs.collect(problem)
         self._require_boolean(problem, pairs)
         comparisons, prior, given = self._comparisons(problem, pairs)
         n_levels = {each.block: each.n_levels for each in comparisons}
@@ -75,7 +107,8 @@ class FellegiSunterBackend(AbstractBackend):
             [list(n_levels).index(each.block) for each in comparisons],
             list(n_levels.values()),
             given,
-            problem.states[pairs],
+            pairs.labels,
+            pairs.weights,
         )
         start = problem.graph.layout.initial()
         em = MatchEm(self.smoothing, self.tolerance, self.max_iterations)
@@ -90,13 +123,13 @@ class FellegiSunterBackend(AbstractBackend):
             raise DataError(Diagnostic("E451", message, hint=hint))
         log_odds = dict(zip(n_levels, mixture.match_weights, strict=True))
         state = _optimiser_state(self._weights(problem, comparisons, prior, log_odds, mixture.prior_log_odds), mixture)
-        labelled = int((problem.states[pairs] >= 0).sum())
         summary: dict[str, float | int | str] = {
-            "pairs": len(pairs),
-            "labelled": labelled,
-            "comparisons": len(comparisons),
+            "pairs": len(pairs.variables),
+            "labelled": int((pairs.labels[: len(pairs.variables)] >= 0).sum()),
+            "random_pairs": len(pairs.labels) - len(pairs.variables),
+            "comparisons": len(n_levels),
             "patterns": len(patterns.levels),
-            "share_of_matches": mixture.share,
+            "matches": round(mixture.share * float(pairs.weights.sum())),
         }
         return FitResult({"weights": state.point}, (("weights", state),), summary)
 
@@ -106,43 +139,52 @@ class FellegiSunterBackend(AbstractBackend):
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)
 
-    def _comparisons(self, problem: Problem, pairs: np.ndarray) -> tuple[list[Comparison], int, np.ndarray]:
-        """Return the comparisons, the group of the share of matches, and the log odds of fixed templates, (n_pairs,).
+    def _comparisons(self, problem: Problem, pairs: Pairs) -> tuple[list[Comparison], int, np.ndarray]:
+        """Return the comparisons, the block of the share of matches, and the log odds of fixed templates, (n_pairs,).
 
         Raises:
             UsageError: If a template multiplies weights by numbers, or no template holds the share of matches (E450).
         """
-        number = np.full(problem.graph.n_variables, -1)
-        number[pairs] = np.arange(len(pairs))
-        prior, given, found = -1, np.zeros(len(pairs)), []
-        for index, group in enumerate(problem.graph.groups):
-            block = problem.graph.layout.blocks[group.block]
-            if len(group.scope) != 1:
-                continue
-            factors = np.flatnonzero(number[group.scope[0]] >= 0)
-            pair, level = number[group.scope[0]][factors], group.features.row_classes(factors)
-            if level is None:
-                message = f"backend '{self.name}' needs comparisons with levels, but template '{block.name}' has numbers in 'by'"
-                hint = f"replace 'by' of '{block.name}' with a key, e.g. 'per bin(SIMILARITY, 0.8, 0.95)'"
-                raise UsageError(Diagnostic("E450", message, hint=hint))
+        layout, n_pairs = problem.graph.layout, len(pairs.labels)
+        prior, given, found = -1, np.zeros(n_pairs), []
+        for number, block in enumerate(layout.blocks):
+            groups = [(each, group) for each, group in pairs.groups if group.block == number]
+            factors = [self._factor_levels(each, group, block.name) for each, group in groups]
             if block.fixed:
-                weights = problem.graph.layout.matrix(problem.graph.layout.initial(), group.block)
-                np.add.at(given, pair, (weights @ _direction(group))[level])
-            elif group.features.n_features > 1:
-                layers = _layers(pair, level, len(pairs))
-                found += [Comparison(each, group.block, group.features.n_features, False) for each in layers]
-            else:
-                present = np.zeros(len(pairs), dtype=np.int64)
-                present[pair] = 1
-                if prior < 0 and present.all():
-                    prior = index
-                else:
-                    found.append(Comparison(present, group.block, 2, True))
+                weights = layout.matrix(layout.initial(), number)
+                for (pair, level), (_, group) in zip(factors, groups, strict=True):
+                    np.add.at(given, pair, (weights @ _direction(group))[level])
+            elif factors:
+                pair, level = (np.concatenate(column) for column in zip(*factors, strict=True))
+                n_levels = groups[0][1].features.n_features
+                for levels in _layers(pair, level, n_pairs):
+                    if n_levels > 1:
+                        found.append(Comparison(levels, number, n_levels, False))
+                    elif prior < 0 and (levels != NO_LEVEL).all():
+                        prior = number
+                    else:
+                        found.append(Comparison((levels != NO_LEVEL).astype(np.int64), number, 2, True))
         if prior < 0:
             message = f"backend '{self.name}' needs a template that holds the share of matches"
             hint = "add a template with a factor for every pair, without 'per' and 'by', e.g. 'over same(a, b)'"
             raise UsageError(Diagnostic("E450", message, hint=hint))
         return found, prior, given
+
+    def _factor_levels(self, number: np.ndarray, group: FactorGroup, template: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pair and the level of each factor of a group over pairs.
+
+        Args:
+            number: The pair of each variable, -1 for variables that are not pairs, shape (n_variables,).
+        """
+        factors = np.flatnonzero(number[group.scope[0]] >= 0)
+        level = group.features.row_classes(factors)
+        if level is None:
+            message = (
+                f"backend '{self.name}' needs comparisons with levels, but template '{template}' has numbers in 'by'"
+            )
+            hint = f"replace 'by' of '{template}' with a key, e.g. 'per bin(SIMILARITY, 0.8, 0.95)'"
+            raise UsageError(Diagnostic("E450", message, hint=hint))
+        return number[group.scope[0]][factors], level
 
     def _weights(
         self,
@@ -155,30 +197,30 @@ class FellegiSunterBackend(AbstractBackend):
         """Return the weights, shape (layout.size,), with which the log odds of pairs are those of the mixture.
 
         Args:
-            prior: The group that holds the share of matches.
+            prior: The block that holds the share of matches.
             log_odds: `log(m / u)` of the levels by weight block.
         """
-        weights, groups = problem.graph.layout.initial(), problem.graph.groups
+        weights = problem.graph.layout.initial()
         rows = dict(log_odds)
         for each in comparisons:
             if each.is_partial:  # pairs without a factor have the log odds of level 0
                 prior_log_odds += log_odds[each.block][0]
                 rows[each.block] = log_odds[each.block][1:] - log_odds[each.block][0]
-        rows[groups[prior].block] = np.array([prior_log_odds])
-        for group in groups:
+        rows[prior] = np.array([prior_log_odds])
+        for group in problem.graph.groups:
             if group.block in rows and len(group.scope) == 1:
                 direction = _direction(group)
                 scale = max(float(direction @ direction), 1e-300)
                 problem.graph.layout.matrix(weights, group.block)[:] = np.outer(rows[group.block], direction / scale)
         return weights
 
-    def _require_boolean(self, problem: Problem, pairs: np.ndarray) -> None:
+    def _require_boolean(self, problem: Problem, pairs: Pairs) -> None:
         """Raise UsageError if some variable has more than two states (E450), or DataError if there are no variables."""
-        if not len(pairs):
+        if not len(pairs.variables):
             raise DataError(
                 Diagnostic("E451", "the data contain no pairs to compare", hint="admit more pairs in 'where'")
             )
-        if (most := int(problem.graph.cardinality[pairs].max())) > 2:
+        if (most := int(problem.graph.cardinality[pairs.variables].max())) > 2:
             message = f"backend '{self.name}' learns Boolean variables, but a predicted value has {most} states"
             raise UsageError(Diagnostic("E450", message, hint="use --backend auto, which learns from labels"))
 

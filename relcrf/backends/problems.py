@@ -25,7 +25,7 @@ def training_problem(
     validation: np.ndarray | None = None,
     with_candidates: bool = False,
     learn: bool = True,
-    needs_labels: bool = True,
+    without_labels: bool = False,
 ) -> Problem:
     """Return a problem in which labelled and latent variables are free, evidence is clamped, and others are absent.
 
@@ -38,17 +38,17 @@ def training_problem(
             bool; these labels are neither targets nor evidence.
         with_candidates: Whether to include the candidate spaces of the model.
         learn: Whether to train the learned features on the labels; otherwise the graph is used as it is.
-        needs_labels: Whether the absence of all labels is an error; see `AbstractBackend.learns_without_labels`.
+        without_labels: Whether the backend learns without labels; the problem then contains random pairs.
 
     Raises:
-        DataError: If no variable is labelled (E225) and labels are needed, or `validation` contains no labels (E226).
+        DataError: If no variable is labelled (E225), unless `without_labels` is set, or `validation` contains no labels (E226).
         DataError, UsageError: See `relcrf.unaries.application.learn_features`.
     """
     if validation is not None:
         validation = validation & (grounding.states >= 0)
         require_validation_labels(validation)
     labelled = training_labels(grounding, hidden, validation)
-    if needs_labels and not labelled.any():
+    if not without_labels and not labelled.any():
         names = listing(block.name for block in grounding.blocks)
         hint = "label some entities; --backend fellegi-sunter learns matches of records without labels"
         raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
@@ -66,6 +66,7 @@ def training_problem(
         lazy_gates=grounding.lazy_gates,
         validation=validation,
         memory_limit=grounding.bound.dataset.store.working_bytes,
+        random_pairs=grounding.random_pairs if without_labels else (),
     )
 
 

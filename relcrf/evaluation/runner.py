@@ -134,7 +134,12 @@ def run_systems(
         UsageError, DataError: A system rejects the model or the data; the folder contains other predictions (E353).
     """
     problems = {
-        name: training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
+        name: training_problem(
+            grounding,
+            with_candidates=system.uses_candidates,
+            learn=False,
+            without_labels=system.learns_without_labels,
+        )
         for name, system in systems.items()
     }
     files: dict[str, PredictionFolder] = {}
@@ -225,18 +230,18 @@ def run_in_processes(
     results: dict[str, SystemResult] = {}
     chosen, n_sampled = sample_subgraphs(training_problem(grounding, learn=False), n_subgraphs, seed)
     folder = grounding.bound.dataset.store.new_folder()
-    inputs: dict[bool, MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
+    inputs: dict[tuple[bool, bool], MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
     tasks: list[SystemTask] = []
     for name, system in systems.items():
-        with_candidates = system.uses_candidates
+        needs = (system.uses_candidates, system.learns_without_labels)
         try:
-            if with_candidates not in inputs:
-                problem = training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
-                inputs[with_candidates] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
+            if needs not in inputs:
+                problem = training_problem(grounding, with_candidates=needs[0], learn=False, without_labels=needs[1])
+                inputs[needs] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
         except RelcrfError as error:
             results[name] = SystemResult(error=error.diagnostics[0])
         else:
-            tasks.append(SystemTask(name, asdict(system), inputs[with_candidates], chosen, n_sampled))
+            tasks.append(SystemTask(name, asdict(system), inputs[needs], chosen, n_sampled))
     n_left = len(tasks)
     progress(f"{n_left} of {len(systems)} backends left")
     try:

@@ -32,6 +32,7 @@ from relcrf.grounding.candidates import CandidateSpace, ground_candidates
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
+from relcrf.grounding.random_pairs import RandomPairs, ground_random_pairs
 from relcrf.grounding.variable_names import find_variable, format_variables, read_arguments
 from relcrf.grounding.variables import VariableBlock, find_block, read_argument_texts
 from relcrf.kernels.distinct import distinct
@@ -100,6 +101,11 @@ class Grounding:
             UsageError: if a candidate declaration does not consist of two or three literals, or two terms.
         """
         return ground_candidates(self.bound, self.blocks)
+
+    @cached_property
+    def random_pairs(self) -> tuple[RandomPairs, ...]:
+        """Random pairs that the random relations do not admit, with their factors over one variable."""
+        return ground_random_pairs(self.bound, self.templates)
 
     @cached_property
     def _gates(self) -> tuple[Gates, tuple[TemplateInfo, ...]]:

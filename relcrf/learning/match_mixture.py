@@ -66,6 +66,7 @@ class LevelPatterns:
         n_levels: Sequence[int],
         offset: np.ndarray,
         labels: np.ndarray,
+        weights: np.ndarray,
     ) -> LevelPatterns:
         """Count the pairs of each pattern.
 
@@ -73,13 +74,14 @@ class LevelPatterns:
             levels: The levels of the pairs for each comparison, shape (n_pairs,) each.
             offset: Sum of the given log odds of each pair, shape (n_pairs,).
             labels: Label of each pair, -1 if there is none, shape (n_pairs,).
+            weights: Number of pairs for which each pair stands, shape (n_pairs,).
         """
         offset_number = np.unique(offset, return_inverse=True)[1]
         pattern = number_rows(*levels, offset_number)
         n_patterns = int(pattern.max(initial=-1)) + 1
         first = np.empty(n_patterns, dtype=np.int64)
         first[pattern[::-1]] = np.arange(len(pattern))[::-1]
-        counts = np.bincount(pattern * 3 + labels + 1, minlength=3 * n_patterns).reshape(n_patterns, 3)
+        counts = np.bincount(pattern * 3 + labels + 1, weights, minlength=3 * n_patterns).reshape(n_patterns, 3)
         stacked = (
             np.stack([level[first] for level in levels], axis=1) if levels else np.empty((n_patterns, 0), dtype=int)
         )
@@ -237,10 +239,10 @@ class MatchEm:
         return [(total + 0.5) / (total + 0.5).sum() for total in totals]
 
     def _start(self, patterns: LevelPatterns, agreement: np.ndarray, share: float) -> MatchMixture:
-        """Return the mixture in which about the given share of pairs, those that agree most, are matches."""
+        """Return the mixture in which about the given share of unlabelled pairs, those that agree most, are matches."""
         order = np.argsort(-agreement, kind="stable")
-        below = np.cumsum(patterns.counts[order]) - patterns.counts[order]
+        below = np.cumsum(patterns.unlabelled[order]) - patterns.unlabelled[order]
         matched = np.empty(len(order))
-        matched[order] = np.where(below < share * patterns.counts.sum(), START_CERTAINTY, 1.0 - START_CERTAINTY)
+        matched[order] = np.where(below < share * patterns.unlabelled.sum(), START_CERTAINTY, 1.0 - START_CERTAINTY)
         expected = patterns.unlabelled[:, None] * np.stack([1.0 - matched, matched], axis=1) + patterns.labelled
         return self.maximise(patterns, expected)

@@ -1,13 +1,15 @@
 """The extraction of disjunctions: an `or` in a condition becomes a derived relation.
 
 A condition `Link(a, b) or Link(b, a)`, used as a filter, would be evaluated for every pair of pages. As a derived
-relation, it is a union of two scans; the cost of the union is proportional to its number of rows.
+relation, it is a union of two scans; the cost of the union is proportional to its number of rows. The same holds for
+equalities of attributes, such as `a.name == b.name or a.town == b.town`, each of which is a join.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from relcrf.model import expressions as e
 from relcrf.model.expressions import conjunction, conjuncts, disjuncts, names_in, optional_conjunction
@@ -58,7 +60,7 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
             if _should_extract(part, others, set(shared)):
                 relation_name = f"{declaration.name}, or {k + 1}"
                 parameters = tuple(Parameter(name, scope.type_names[name]) for name in shared)
-                yield DerivedRelation(relation_name, parameters, part, span=part.span)
+                yield DerivedRelation(relation_name, parameters, _with_order(part, others, set(shared)), span=part.span)
                 parts[k] = e.Atom(relation_name, tuple(e.Name(name) for name in shared), span=part.span)
     if isinstance(declaration, DerivedRelation):
         yield replace(declaration, definition=conjunction(parts))
@@ -73,5 +75,21 @@ def _should_extract(disjunction: e.Expression, others: list[e.Expression], share
     return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(disjunction))
 
 
+def _with_order(disjunction: e.Expression, others: list[e.Expression], shared: set[str]) -> e.Expression:
+    """Return the disjunction with the conditions in `others` that compare shared names, such as `a < b`, in each operand.
+
+    The relation then contains only one of two symmetric tuples.
+    """
+    order = [p for p in others if isinstance(p, e.Comparison) and {p.left, p.right} <= {e.Name(n) for n in shared}]
+    cases = [conjunction([case, *order]) for case in disjuncts(disjunction)]
+    return reduce(lambda left, right: e.Connective("or", left, right), cases)
+
+
 def _bound_names(node: e.Expression) -> set[str]:
-    return names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
+    """Return the names that a condition binds: those in an atom, in a bag membership, or in an equality of two attributes."""
+    is_equality = isinstance(node, e.Comparison) and node.operator == "==" and _attributes(node)
+    return names_in(node) if is_equality or isinstance(node, e.Atom | e.Membership) else set()
+
+
+def _attributes(comparison: e.Comparison) -> bool:
+    return isinstance(comparison.left, e.Attribute) and isinstance(comparison.right, e.Attribute)

@@ -230,7 +230,12 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
     """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
     system = learned.configure_backend()
-    problem = training_problem(grounding, with_candidates=system.uses_candidates, learn=False)
+    problem = training_problem(
+        grounding,
+        with_candidates=system.uses_candidates,
+        learn=False,
+        without_labels=system.learns_without_labels,
+    )
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))
     order = np.random.default_rng(0).permutation(train)
     for fraction in CURVE_FRACTIONS:

@@ -132,3 +132,40 @@ def test_other_backends_need_labels():
     _, table = pairs(n=50)
     with pytest.raises(relcrf.DataError, match=r"(?s)E225.*fellegi-sunter"):
         relcrf.parse(PAIRS).fit(relcrf.Dataset({"pair": table}), "local")
+
+
+RECORDS = """
+entity Person { first: string, last: string, town: string, phone: string }
+derive Block(a: Person, b: Person) where a < b and (a.last == b.last and a.first == b.first or a.town == b.town)
+predict relation same(a: Person, b: Person) where Block(a, b)
+template share(a: Person, b: Person) over same(a, b)
+template first(a: Person, b: Person) where a.first == b.first over same(a, b)
+template last(a: Person, b: Person) where a.last == b.last over same(a, b)
+template phone(a: Person, b: Person) where a.phone == b.phone over same(a, b)
+template town(a: Person, b: Person) where a.town == b.town over same(a, b)
+"""
+
+
+def test_random_pairs_tell_how_often_other_pairs_agree():
+    """All admitted pairs of one block agree in the town, which says little about unrelated records."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(1000), 2)
+    columns = {
+        "first": rng.integers(60, size=1000),
+        "last": rng.integers(200, size=1000),
+        "town": rng.integers(80, size=1000),
+    }
+    columns["phone"] = np.arange(1000)
+    table = pd.DataFrame({name: values[person] for name, values in columns.items()}).astype(str)
+    for name in columns:
+        wrong = rng.random(2000) < 0.15
+        table.loc[wrong, name] = [f"wrong {k}" for k in range(wrong.sum())]
+    data = relcrf.Dataset({"person": table.assign(id=np.arange(2000))})
+    fitted = relcrf.parse(RECORDS).fit(data, "fellegi-sunter")
+    assert fitted.learned.summary["matches"] == pytest.approx(900, abs=120)
+    weights = fitted.weights().to_pandas()
+    (same,) = weights.query("template == 'town'")["weight"]
+    assert same > 3.0, "towns agree in 1 of 80 unrelated pairs, and in 3 of 4 matches"
+    found = fitted.predict(data).table().to_pandas()
+    is_match = found["a"].astype(int) // 2 == found["b"].astype(int) // 2
+    assert ((found["p_true"] > 0.5) == is_match).mean() > 0.99

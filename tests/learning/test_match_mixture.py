@@ -35,6 +35,7 @@ def count(levels, labels=None, parameters=(0, 1, 2), n_levels=N_LEVELS, given=No
         n_levels,
         np.zeros(n) if given is None else given,
         np.full(n, -1) if labels is None else labels,
+        np.ones(n),
     )
 
 

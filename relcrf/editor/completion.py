@@ -300,15 +300,12 @@ class _CursorContext:
             head = f"{feature.name}({', '.join(map(str, feature.parameters))})"
             snippet = f"{feature.name}(${{1:{feature.parameters[0].name}}})" if feature.parameters else ""
             yield CompletionCandidate(feature.name, "Property", 2, f"feature {head}", snippet=snippet)
-        if clause != "per":
-            for word in _TERM_KEYWORDS:
-                yield CompletionCandidate(word, "Keyword", 5, documentation=GLOSSARY[word])
-            for name in FUNCTIONS:
-                yield self._function_item(name, 4)
-            for name in AGGREGATES:
-                yield CompletionCandidate(
-                    name, "Function", 4, documentation=GLOSSARY[name], snippet=f"{name} {{ ${{0}} }}"
-                )
+        for word in _TERM_KEYWORDS:
+            yield CompletionCandidate(word, "Keyword", 5, documentation=GLOSSARY[word])
+        for name in FUNCTIONS:
+            yield self._function_item(name, 4)
+        for name in AGGREGATES:
+            yield CompletionCandidate(name, "Function", 4, documentation=GLOSSARY[name], snippet=f"{name} {{ ${{0}} }}")
 
     @staticmethod
     def _function_item(name: str, rank: int) -> CompletionCandidate:

@@ -28,7 +28,7 @@ from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.entity_values import find_computed_values
 from relcrf.inference.attribution import MIN_PROBABILITY, log_odds_direction
 from relcrf.kernels.distinct import distinct
-from relcrf.model.expressions import Attribute
+from relcrf.model.expressions import Name
 from relcrf.model.rules import all_templates
 
 MAX_ADDED_VALUES = 10
@@ -328,6 +328,6 @@ class _TemplateEvidence:
 
 
 def _is_categorical(case: ExplanationCase, template: str) -> bool:
-    """Return True if the keys of a template are attributes, which have a single value per entity."""
+    """Return True if the keys of a template are expressions, which have a single value per binding, not binders."""
     keys = next((t.per for t in case.grounding.spec.flatten().templates if t.name == template), ())
-    return bool(keys) and all(isinstance(key, Attribute) for key in keys)
+    return bool(keys) and not any(isinstance(key, Name) for key in keys)

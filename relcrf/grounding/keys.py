@@ -17,11 +17,15 @@ from relcrf.data.dataset import quoted
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.group_builder import DenseKeyMap
-from relcrf.grounding.lower import KeyColumn, LoweredTemplate
-from relcrf.grounding.plan import Column, IsNotNull, Lookup, Plan
+from relcrf.grounding.key_terms import KeyColumn
+from relcrf.grounding.lower import LoweredTemplate
+from relcrf.grounding.plan import Lookup, Plan, Term, find_outer_columns
 from relcrf.grounding.variables import BOOL_VALUES
 from relcrf.kernels.distinct import MAX_COMBINED_KEYS
 from relcrf.model.types import Bool, DomainType, EntityType
+
+MAX_EXACT_INTEGER = 2**53
+"""Integers that expressions compute are doubles, which are exact up to this absolute value."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class CodedKeys:
     Args:
         lowered: the template, with a plan that returns the items of `per` as codes.
         texts: for each item of `per`, the text of each code.
-        has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
+        has_fixed_keys: True if the only item of `per` is a domain value, an entity, a truth value or a bin. Every code is then a
             key, even if no binding has it; otherwise, only the combinations of codes that occur are keys.
     """
 
@@ -90,7 +94,9 @@ class CodedKeys:
 
 
 def fixed_key_values(bound: BoundModel, key: KeyColumn) -> Sequence[str] | None:
-    """Return the texts of an item's codes if the codes are fixed (domain, entity or truth value), else None."""
+    """Return the texts of an item's codes if the codes are fixed (domain, entity, truth value or bin), else None."""
+    if key.labels:
+        return key.labels
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
@@ -107,25 +113,26 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
         key_texts = fixed_key_values(bound, key)
         if key_texts is None:
             index = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
-            column = outputs[index][1]
-            assert isinstance(column, Column), "a key is a name or an attribute"
+            _, term, kind = outputs[index]
             table = f"key.{lowered.template.name}.{key.output}"
-            key_texts = _create_code_table(bound, lowered.plan, column, table)
-            outputs[index] = (key.output, Lookup(table, "code", "value", column), "integer")
+            key_texts = _create_code_table(bound, lowered.plan, term, kind, table)
+            outputs[index] = (key.output, Lookup(table, "code", "value", term), "integer")
         texts.append(key_texts)
     plan = replace(lowered.plan, outputs=tuple(outputs))
     has_fixed_keys = len(lowered.keys) == 1 and fixed_key_values(bound, lowered.keys[0]) is not None
     return CodedKeys(replace(lowered, plan=plan), tuple(texts), has_fixed_keys)
 
 
-def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> Sequence[str]:
-    """Create a table with a code for each value of a column, in the order of the texts of the values; return the texts."""
-    scan = next(s for s in plan.scans if s.alias == column.alias)
-    values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
-    bound.connection.execute(sql.create(values, table))
-    columns = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
-    bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {columns} FROM {quoted(table)}")
-    return bound.read_texts(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code")
+def _create_code_table(bound: BoundModel, plan: Plan, term: Term, kind: str, table: str) -> Sequence[str]:
+    """Create a table with a code for each value of a term, in ascending order of the values; return their texts."""
+    aliases = {column.alias for column in find_outer_columns(term)}
+    if len(aliases) == 1:  # the values depend on a single table, whose rows are fewer than the bindings
+        plan = Plan(tuple(scan for scan in plan.scans if scan.alias in aliases))
+    bound.connection.execute(sql.create_codes(plan, term, table))
+    text = "CAST(value AS VARCHAR)"
+    if kind == "double":  # integers that a function computes
+        text = f"CASE WHEN abs(value) < {MAX_EXACT_INTEGER} THEN CAST(CAST(value AS BIGINT) AS VARCHAR) ELSE {text} END"
+    return bound.read_texts(f"SELECT {text} FROM {quoted(table)} ORDER BY code")
 
 
 def build_key_dictionary(

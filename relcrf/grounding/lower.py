@@ -18,6 +18,7 @@ from relcrf.data.names import (
     type_table,
 )
 from relcrf.grounding import plan as p
+from relcrf.grounding.key_terms import KeyColumn, lower_key
 from relcrf.grounding.rewrite import simplify_plan
 from relcrf.grounding.text_rows import similarity_term
 from relcrf.grounding.value_names import component_names, find_bag, find_values
@@ -37,7 +38,7 @@ from relcrf.model.spec import (
 )
 from relcrf.model.text_similarity import find_text_similarity
 from relcrf.model.times import parse_datetime, parse_time
-from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, EntityType, Integer, Time, ValueType, Vector
+from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, Time, ValueType, Vector
 from relcrf.model.typing import NameScope
 
 
@@ -48,14 +49,6 @@ class LoweringContext:
     spec: ModelSpec
     domains: Mapping[str, Sequence[str]]
     vector_lengths: Mapping[tuple[str, str], int]
-
-
-@dataclass(frozen=True)
-class KeyColumn:
-    """An item of `per`: the name of the plan output that contains the item, and the type of the item."""
-
-    output: str
-    value_type: ValueType
 
 
 @dataclass(frozen=True)
@@ -164,14 +157,9 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
     keys = []
     bag = _single_bag(template.by, scope)
     for k, key in enumerate(template.per):
-        kind = scope.type_of(key)
-        keys.append(KeyColumn(f"k{k}", kind))
-        is_coded = isinstance(kind, EntityType | DomainType | Bool)
-        term = builder.term(key)
-        outputs.append((f"k{k}", term, "integer" if is_coded else "bigint" if isinstance(kind, Integer) else "text"))
-        if isinstance(key, e.Attribute | e.TupleAttribute):
-            # A binding without a key value has no weight and therefore no factor.
-            builder.filters.append(p.IsNotNull(term))
+        key_column, key_output = lower_key(builder, key, f"k{k}")
+        keys.append(key_column)
+        outputs.append(key_output)
     features, names, values = _lower_features(builder, () if bag is not None else template.by, "f")
     outputs += values
     if bag is not None:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from relcrf.grounding.dialects.base import TYPES, SelectBuilder, column
 from relcrf.grounding.dialects.duckdb import DuckDbDialect
-from relcrf.grounding.plan import Condition, Plan
+from relcrf.grounding.plan import Condition, Plan, Term
 
 DUCKDB = DuckDbDialect()
 
@@ -26,6 +26,15 @@ def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> s
         texts.append(DUCKDB.render(DUCKDB.select_builder(plan).select(columns).distinct()))
     name = table.replace('"', '""')
     return f'CREATE OR REPLACE {kind} "{name}" AS {" UNION ".join(texts)}'
+
+
+def create_codes(plan: Plan, term: Term, table: str) -> str:
+    """Return SQL that creates a table of the distinct values of a term, with columns `code` and `value`, ordered by value."""
+    builder = DUCKDB.select_builder(plan)
+    values = DUCKDB.render(builder.select([exp.alias_(builder.term(term), "value", quoted=True)]).distinct())
+    name = table.replace('"', '""')
+    columns = '(row_number() OVER (ORDER BY "value") - 1)::INTEGER AS code, "value"'
+    return f'CREATE OR REPLACE TABLE "{name}" AS SELECT {columns} FROM ({values}) WHERE "value" IS NOT NULL'
 
 
 def count(plan: Plan, limit: int | None = None) -> str:

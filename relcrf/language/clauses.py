@@ -249,6 +249,7 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
         return
     yield from _check_binders_only(scope, key, "per")
     yield from _check_evidence_only(scope, key, "'per'")
+    yield from _check_no_computed_value(scope, key)
     is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
     if isinstance(key, e.Name) and key.name not in scope.type_names:
         yield Diagnostic(
@@ -257,9 +258,11 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
             key.span,
             "use a binder, or an attribute of a binder, as the key",
         )
-    elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
-        hint = "use a binder, or an attribute whose type is a domain, bool, integer or string"
-        subject = f"a {kind}" if not is_discrete else "this expression"
+    elif not is_discrete or not e.names_in(key):
+        hint = "use a binder, or an expression whose type is a domain, bool, integer or string"
+        if isinstance(kind, t.Real):
+            hint = f"divide the numbers into intervals: bin({render_expression(key)}, 0.5, 1)"
+        subject = f"a {kind}" if not is_discrete else "a constant"
         yield Diagnostic("E129", f"{subject} cannot be a key of 'per'", key.span, hint)
 
 

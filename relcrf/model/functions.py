@@ -40,6 +40,7 @@ class FunctionSignature:
         summary: one line of documentation.
         result: `real`, `integer`, `bool` or `string`.
         n_optional: number of parameters, at the end, that a call may omit.
+        is_variadic: whether a call may repeat the last parameter.
     """
 
     name: str
@@ -47,15 +48,21 @@ class FunctionSignature:
     summary: str
     result: str = "real"
     n_optional: int = field(default=0, kw_only=True)
+    is_variadic: bool = field(default=False, kw_only=True)
 
     @property
     def required(self) -> tuple[str, ...]:
         """The parameters that a call cannot omit."""
         return self.parameters[: len(self.parameters) - self.n_optional]
 
+    def accepts(self, n_arguments: int) -> bool:
+        """Return True if a call may have this number of arguments."""
+        return len(self.required) <= n_arguments and (self.is_variadic or n_arguments <= len(self.parameters))
+
     def __str__(self) -> str:
         optional = "".join(f"[, {kind}]" for kind in self.parameters[len(self.required) :])
-        return f"{self.name}({', '.join(self.required)}{optional}): {self.result}"
+        repeated = ", ..." if self.is_variadic else ""
+        return f"{self.name}({', '.join(self.required)}{optional}{repeated}): {self.result}"
 
 
 BUILT_IN: dict[str, FunctionSignature] = {
@@ -68,6 +75,13 @@ BUILT_IN: dict[str, FunctionSignature] = {
         FunctionSignature("abs", ("number",), "absolute value"),
         FunctionSignature("least", ("number", "number"), "the smaller of two numbers"),
         FunctionSignature("greatest", ("number", "number"), "the larger of two numbers"),
+        FunctionSignature(
+            "bin",
+            ("number", "number"),
+            "number of the thresholds, the further arguments, that are less than or equal to the first",
+            "integer",
+            is_variadic=True,
+        ),
         FunctionSignature("cosine", ("vector", "vector"), "cosine of the angle; 0 if a vector is all zeros"),
         FunctionSignature("dot", ("vector", "vector"), "inner product"),
         FunctionSignature("distance", ("vector", "vector"), "Euclidean distance"),

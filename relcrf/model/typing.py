@@ -15,6 +15,7 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
+from relcrf.model.bins import number_value
 from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
 from relcrf.model.nodes import children, walk
 from relcrf.model.times import EXAMPLES, PARSERS
@@ -372,15 +373,17 @@ class NameScope:
             raise TypeCheckError(
                 diagnostic.code, diagnostic.message, node, diagnostic.hint, *diagnostic.notes
             ) from None
-        if not len(signature.required) <= len(node.arguments) <= len(signature.parameters):
+        if not signature.accepts(len(node.arguments)):
             least = f"{len(signature.required)} or " if signature.n_optional else ""
             expected = f"{least}{_format_count(len(signature.parameters), 'argument')}"
+            expected = f"at least {expected}" if signature.is_variadic else expected
             raise TypeCheckError("E108", f"{node.name} takes {expected}, not {len(node.arguments)}", node)
         if node.name in FEATURE_FUNCTIONS:
             return self._feature_function_type(node, signature.parameters[0])
         if node.name in TEXT_SIMILARITIES:
             return self._text_similarity_type(node)
-        for argument, parameter_type in zip(node.arguments, signature.parameters, strict=True):
+        repeated = signature.parameters[-1:] * (len(node.arguments) - len(signature.parameters))
+        for argument, parameter_type in zip(node.arguments, signature.parameters + repeated, strict=True):
             if parameter_type == "number":
                 self._require_number(argument)
                 continue
@@ -392,6 +395,8 @@ class NameScope:
                 raise TypeCheckError(
                     "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
                 )
+        if node.name == "bin":
+            _check_thresholds(node)
         return _RESULT_TYPES[signature.result]
 
     def _feature_function_type(self, node: e.FunctionCall, accepted: str) -> t.ValueType:
@@ -537,6 +542,23 @@ _RESULT_TYPES: dict[str, t.ValueType] = {
     "bool": t.Bool(),
     "string": t.String(),
 }
+
+
+def _check_thresholds(node: e.FunctionCall) -> None:
+    """Require that the arguments of `bin` after the first are increasing numbers."""
+    known: list[float] = []
+    for argument in node.arguments[1:]:
+        threshold = number_value(argument)
+        if threshold is None:
+            message = "a threshold of 'bin' is not a number"
+        elif known and threshold <= known[-1]:
+            message = "the thresholds of 'bin' do not increase"
+        else:
+            known.append(threshold)
+            continue
+        raise TypeCheckError(
+            "E150", message, argument, "write increasing numbers, such as bin(p.length, 10, 100, 1000)"
+        )
 
 
 _UNTYPED_NAME_HINT = "every name of a rule must occur in a relation, which determines its type"

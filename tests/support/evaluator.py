@@ -250,12 +250,38 @@ class Evaluator:
                 for word, count in self.value(bag, env).items():
                     yield env, (scope, pattern, (word,), (float(count),))
                 continue
-            keys = [self.value(k, env) for k in template.per]
+            keys = [self.key(k, env) for k in template.per]
             if None in keys:
                 continue
             by = template.by if isinstance(template, Template) else ()
             features = tuple(float(self.value(f, env) or 0.0) for f in by) or (1.0,)
             yield env, (scope, pattern, tuple(map(format_value, keys)), features)
+
+    def key(self, node, env):
+        """Return the value of an item of `per`, None if it or an operand of a comparison in it is missing."""
+        is_stored = isinstance(node, e.Attribute | e.TupleAttribute)
+        if not is_stored and isinstance(self.type_of(node, env), Bool):
+            return None if self.lacks_operand(node, env) else self.holds(node, env)
+        if isinstance(node, e.FunctionCall) and node.name == "bin":
+            return self.interval(node, env)
+        return self.value(node, env)
+
+    def lacks_operand(self, node, env):
+        if isinstance(node, e.Not | e.Connective):
+            return any(self.lacks_operand(child, env) for child in children(node))
+        if isinstance(node, e.Comparison):
+            return any(self.lacks_operand(side, env) for side in (node.left, node.right))
+        is_exists = isinstance(node, e.Aggregate) and node.function == "exists"
+        return not isinstance(node, e.Atom | e.Membership) and not is_exists and self.value(node, env) is None
+
+    def interval(self, node, env):
+        value, *limits = (self.value(argument, env) for argument in node.arguments)
+        if value is None:
+            return None
+        reached = [limit for limit in limits if limit <= value]
+        above = limits[len(reached) :]
+        low = reached[-1] if reached else None
+        return f"below {above[0]}" if low is None else f"{low} to {above[0]}" if above else f"{low} or more"
 
     def gate_features(self, gate, env):
         """Return the non-zero features of a gate for a binding, as (key, position) -> value."""
@@ -350,6 +376,7 @@ FUNCTIONS = {
     "abs": abs,
     "least": min,
     "greatest": max,
+    "bin": lambda x, *thresholds: sum(threshold <= x for threshold in thresholds),
     "lower": str.lower,
     "length": len,
     "prefix": lambda text, size: text[:size],

@@ -35,7 +35,7 @@ NUMBERS = [
     "mean { q.r * a.n where R(a, q) and q != b }", "count { q, w where R(a, q) and w in q.w }", "levenshtein(a.s, b.s)",
     "count { R(q, a) or R(a, q) }", "sum { q.r where R(q, a) or R(a, q) }",
     "count { w where w in a.w and w in b.w }", "sum { q.r where R(a, q) and (R(q, b) or q.r > b.r) }",
-    "count { Reach(b, p) and R(p, r) }", "max { S(b, g).v where S(b, g) }",
+    "count { Reach(b, p) and R(p, r) }", "bin(a.r + b.r, 0, 0.5, 2)", "max { S(b, g).v where S(b, g) }",
 ]  # fmt: skip
 TIES = [
     "R(a, b)", "R(b, a)", "Meet(a, b)", "Far(a, b)", "R(a, m) and R(m, b)", "R(a, b) and R(b, a)", "Reach(a, b)",
@@ -63,7 +63,11 @@ OVERS = [
     "T(b) != a.t", "(T(a) == a.t) or a.t",
     "(a.d == b.d) == a.t", "(a.d == x) == P(a, b)", "U(a, \"u\") and U(b, \"v\")", "a == b or P(a, b)", "a.l > 1",
 ]  # fmt: skip
-KEYS = ["a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q"]
+KEYS = [
+    "a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q", "a.c == b.c", "bin(a.r, -1, 0.25)", "length(b.s)", "a.n - b.n", "a.t == b.t",
+    "bin(count { q where R(a, q) }, 1, 2)", "prefix(a.s, 1)", "R(b, a)", "a.r > b.r or a.n == 1", "levenshtein(a.s, b.s)",
+    "count { q where R(q, b) }", "a.t == (b.r > 0)", "not exists { R(a, q) and q.r > 0 }", "a.k + 1", "-b.k",
+]  # fmt: skip
 SINGLES = [
     "(a: E) over a.d", "(a: E) over a.d by a.w", "(a: E, w: W) where w in a.w over a.d per w",
     "(a: E, w: W) where w in a.w and a.r > 0 over a.d per w, a.c by 1, a.r", "(a: E) where R(p, a) over a.d by a.r",
@@ -222,5 +226,6 @@ PARTS = {
     "ties": [f"template t{k}(a: E, b: E) where {text} over a.d, b.d" for k, text in enumerate(TIES)],
     "conditions": [f"template t{k}(a: E, b: E) where {c} and R(a, b) over a.d, b.d" for k, c in enumerate(CONDITIONS)],
     "numbers": [f"template t{k}(a: E, b: E) where R(a, b) over a.d by {text}" for k, text in enumerate(NUMBERS)],
+    "keys": [f"template t{k}(a: E, b: E) where R(a, b) over a.d, b.d per {text}" for k, text in enumerate(KEYS)],
     "shared": [f"template t{k}{n}{pair[n]} weights w{k}" for k, pair in enumerate(SHARED) for n in (0, 1)],
 }  # fmt: skip

@@ -79,6 +79,16 @@ def _extremum(kind: type[exp.Binary]) -> CallWriter:
     return write
 
 
+def _bin(value: exp.Expr, *thresholds: exp.Expr) -> exp.Expr:
+    """Return the number of thresholds, which increase, that are less than or equal to a number."""
+    reached = [
+        (exp.GTE(this=as_double(value.copy()), expression=as_double(threshold)), number_literal(k))
+        for k, threshold in enumerate(thresholds, 1)
+    ]
+    is_below = exp.LT(this=as_double(value), expression=as_double(thresholds[0].copy()))
+    return case_when(*reversed(reached), (is_below, number_literal(0)))
+
+
 def _elapsed_seconds(end: exp.Expr, start: exp.Expr) -> exp.Expr:
     """Return the seconds between two integers of microseconds; the difference of the integers is exact."""
     microseconds = as_double(exp.Paren(this=exp.Sub(this=end, expression=start)))
@@ -98,6 +108,7 @@ COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "abs": numeric_function("abs"),
     "least": _extremum(exp.LTE),
     "greatest": _extremum(exp.GTE),
+    "bin": _bin,
     "date": lambda value: exp.cast(value, "DATE"),
     "elapsed_seconds": _elapsed_seconds,
     "length": engine_function("length"),

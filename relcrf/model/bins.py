@@ -1,0 +1,26 @@
+"""The function `bin`, which converts a number to the index of an interval between constant thresholds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from relcrf.model import expressions as e
+
+
+def number_value(node: e.Expression) -> int | float | None:
+    """Return the value of a number with an optional sign; None for other expressions."""
+    match node:
+        case e.Number(value):
+            return value
+        case e.UnaryMinus(e.Number(value)):
+            return -value
+    return None
+
+
+def bin_labels(node: e.Expression) -> tuple[str, ...]:
+    """Return the names of the intervals of a valid call of `bin`, such as `0.5 to 0.9`; no names for other expressions."""
+    if not isinstance(node, e.FunctionCall) or node.name != "bin":
+        return ()
+    limits = [str(number_value(argument)) for argument in node.arguments[1:]]
+    between = (f"{low} to {high}" for low, high in pairwise(limits))
+    return (f"below {limits[0]}", *between, f"{limits[-1]} or more")

@@ -75,6 +75,7 @@ BUILT_IN: dict[str, FunctionSignature] = {
         FunctionSignature("abs", ("number",), "absolute value"),
         FunctionSignature("least", ("number", "number"), "the smaller of two numbers"),
         FunctionSignature("greatest", ("number", "number"), "the larger of two numbers"),
+        FunctionSignature("default", ("number", "number"), "the first number, or the second if the first is missing"),
         FunctionSignature(
             "bin",
             ("number", "number"),

@@ -39,7 +39,8 @@ FEATURES = (
     "exp(a.y) - exp(a.y)", "sqrt(exp(a.y) - exp(a.y))", "a.x * 0.5 + 1e-7", "a.n + 99999999999999999999", "dot(a.v, a.u)",
     "cosine(a.v, a.u)", "distance(a.v, a.u)", "a.v", "length(a.s)", "levenshtein(a.s, a.t)", "jaccard(a.s, a.t)",
     "jaccard(lower(a.s), lower(a.t))", "length(prefix(a.s, 2))", "length(prefix(a.s, a.x))", "length(prefix(a.s, -1))",
-    "length(prefix(a.s, 2.5))", "length(lower(a.s))", "bin(a.x, -1, 0, 1.5)", "a.at - a.to",
+    "length(prefix(a.s, 2.5))", "length(lower(a.s))", "bin(a.x, -1, 0, 1.5)", "default(a.x, -2)", "default(sqrt(a.x), a.x)",
+    "a.at - a.to",
     'a.at - "2024-01-31"', 'a.clock - "10:00"',
 )  # fmt: skip
 CONDITIONS = (

@@ -200,6 +200,9 @@ class Evaluator:
                 return self.apply(lambda x: -x, env, operand)
             case e.Arithmetic(operator, left, right):
                 return self.apply(ARITHMETIC[operator], env, left, right)
+            case e.FunctionCall("default", (argument, other)):
+                found = self.value(argument, env)
+                return self.value(other, env) if found is None else found
             case e.FunctionCall(name, arguments):
                 return self.apply(FUNCTIONS[name], env, *arguments)
             case e.Aggregate():

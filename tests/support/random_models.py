@@ -35,7 +35,7 @@ NUMBERS = [
     "mean { q.r * a.n where R(a, q) and q != b }", "count { q, w where R(a, q) and w in q.w }", "levenshtein(a.s, b.s)",
     "count { R(q, a) or R(a, q) }", "sum { q.r where R(q, a) or R(a, q) }",
     "count { w where w in a.w and w in b.w }", "sum { q.r where R(a, q) and (R(q, b) or q.r > b.r) }",
-    "count { Reach(b, p) and R(p, r) }", "bin(a.r + b.r, 0, 0.5, 2)", "max { S(b, g).v where S(b, g) }",
+    "count { Reach(b, p) and R(p, r) }", "bin(a.r + b.r, 0, 0.5, 2)", "default(a.r, b.r)", "max { S(b, g).v where S(b, g) }",
 ]  # fmt: skip
 TIES = [
     "R(a, b)", "R(b, a)", "Meet(a, b)", "Far(a, b)", "R(a, m) and R(m, b)", "R(a, b) and R(b, a)", "Reach(a, b)",
@@ -64,7 +64,8 @@ OVERS = [
     "(a.d == b.d) == a.t", "(a.d == x) == P(a, b)", "U(a, \"u\") and U(b, \"v\")", "a == b or P(a, b)", "a.l > 1",
 ]  # fmt: skip
 KEYS = [
-    "a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q", "a.c == b.c", "bin(a.r, -1, 0.25)", "length(b.s)", "a.n - b.n", "a.t == b.t",
+    "a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q", "a.c == b.c", "bin(a.r, -1, 0.25)", "bin(default(a.r, -9), -5, 0)",
+    "length(b.s)", "a.n - b.n", "a.t == b.t",
     "bin(count { q where R(a, q) }, 1, 2)", "prefix(a.s, 1)", "R(b, a)", "a.r > b.r or a.n == 1", "levenshtein(a.s, b.s)",
     "count { q where R(q, b) }", "a.t == (b.r > 0)", "not exists { R(a, q) and q.r > 0 }", "a.k + 1", "-b.k",
 ]  # fmt: skip

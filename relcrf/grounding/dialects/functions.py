@@ -108,6 +108,7 @@ COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "abs": numeric_function("abs"),
     "least": _extremum(exp.LTE),
     "greatest": _extremum(exp.GTE),
+    "default": lambda value, other: exp.Coalesce(this=as_double(value), expressions=[as_double(other)]),
     "bin": _bin,
     "date": lambda value: exp.cast(value, "DATE"),
     "elapsed_seconds": _elapsed_seconds,

@@ -49,6 +49,7 @@ class LevelPatterns:
         offset: Sum of the given log odds `log(m / u)` of each pattern, which are not parameters, shape (n_patterns,).
         unlabelled: Number of pairs without a label, shape (n_patterns,).
         labelled: Number of pairs with label 0 and 1, shape (n_patterns, 2).
+        resolution: The largest number of pairs for which a counted pair stands; 1 without random samples.
     """
 
     levels: np.ndarray
@@ -57,6 +58,7 @@ class LevelPatterns:
     offset: np.ndarray
     unlabelled: np.ndarray
     labelled: np.ndarray
+    resolution: float
 
     @classmethod
     def count(
@@ -85,7 +87,15 @@ class LevelPatterns:
         stacked = (
             np.stack([level[first] for level in levels], axis=1) if levels else np.empty((n_patterns, 0), dtype=int)
         )
-        return cls(stacked, tuple(parameters), tuple(n_levels), offset[first], counts[:, 0], counts[:, 1:])
+        return cls(
+            stacked,
+            tuple(parameters),
+            tuple(n_levels),
+            offset[first],
+            counts[:, 0],
+            counts[:, 1:],
+            float(weights.max(initial=1.0)),
+        )
 
     @property
     def counts(self) -> np.ndarray:
@@ -153,7 +163,8 @@ class MatchEm:
 
     Args:
         smoothing: Number of pairs of each state that are added to the counts of a comparison, in proportion to the
-            frequencies of its levels, so that no probability is 0.
+            frequencies of its levels, so that no probability is 0. If random pairs stand for many other pairs, half a
+            random pair is added to each level of state 0, because a level that is not in the sample is not impossible.
         tolerance: EM has converged when no probability of a match changes by more than this in an iteration.
     """
 
@@ -214,8 +225,8 @@ class MatchEm:
         """
         logs = []
         by_state = [patterns.totals(expected[:, state]) for state in (0, 1)]
-        for frequencies, *counts in zip(self._frequencies(patterns), *by_state, strict=True):
-            smoothed = np.stack(counts) + self.smoothing * frequencies
+        for added, *counts in zip(self._added_counts(patterns), *by_state, strict=True):
+            smoothed = np.stack(counts) + added
             logs.append(np.log(smoothed) - np.log(smoothed.sum(axis=1, keepdims=True)))
         n = expected.sum(axis=0) + MIN_PAIRS
         return MatchMixture(float(n[1] / n.sum()), tuple(logs))
@@ -226,17 +237,21 @@ class MatchEm:
         by_state += np.log([1.0 - mixture.share, mixture.share])
         by_state[:, 1] += patterns.offset
         prior = sum(
-            float((self.smoothing * frequencies * logs).sum())
-            for frequencies, logs in zip(self._frequencies(patterns), mixture.levels, strict=True)
+            float((added * logs).sum())
+            for added, logs in zip(self._added_counts(patterns), mixture.levels, strict=True)
         )
         prior += MIN_PAIRS * float(np.log(mixture.share) + np.log1p(-mixture.share))
         unlabelled = np.logaddexp(by_state[:, 0], by_state[:, 1])
         return float(patterns.unlabelled @ unlabelled + (patterns.labelled * by_state).sum() + prior)
 
-    def _frequencies(self, patterns: LevelPatterns) -> list[np.ndarray]:
-        """Return the relative frequencies of levels, with half a pair for each level, one array for each parameter number."""
-        totals = patterns.totals(patterns.counts.astype(float))
-        return [(total + 0.5) / (total + 0.5).sum() for total in totals]
+    def _added_counts(self, patterns: LevelPatterns) -> list[np.ndarray]:
+        """Return the counts that `smoothing` adds, by state and level, shape (2, n_levels) for each parameter number."""
+        added = []
+        for total in patterns.totals(patterns.counts.astype(float)):
+            frequencies = (total + 0.5) / (total + 0.5).sum()
+            sampled = np.array([[0.5 * (patterns.resolution - 1.0)], [0.0]])
+            added.append(self.smoothing * frequencies + sampled)
+        return added
 
     def _start(self, patterns: LevelPatterns, agreement: np.ndarray, share: float) -> MatchMixture:
         """Return the mixture in which about the given share of unlabelled pairs, those that agree most, are matches."""

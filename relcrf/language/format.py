@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from relcrf.errors import ModelError
 from relcrf.language.keywords import CLAUSE_KEYWORDS, OPTION_KEYWORDS, TEMPLATE_CLAUSES
@@ -213,7 +214,7 @@ class _DeclarationLayout:
         else:
             hang = indent + INDENT
         line, length, is_first = indent, len(indent + "".join(words)), True
-        depth = 0
+        breaks = _find_breaks(words, tokens, len(hang))
         for k, (token, word) in enumerate(zip(tokens, words, strict=True)):
             if k and token.leading_comments:
                 if line.strip():
@@ -222,23 +223,18 @@ class _DeclarationLayout:
                     yield hang + comment, ""
                 line, is_first = hang, True
             remaining = "".join(words[k:]).rstrip()
-            starts_part = depth == 0 and k > 1 and (token.text in ("and", "or", "=>") or tokens[k - 1].text == ",")
-            if (
-                starts_part
-                and length > MAX_LINE_WIDTH
-                and len(line + _text_to_next_break(words, tokens, k)) > MAX_LINE_WIDTH
-                and line.strip()
-            ):
-                yield line, ""
-                line, is_first = hang, True
-                length = len(hang + remaining)
+            if k in breaks and k > 1 and length > MAX_LINE_WIDTH and line.strip():
+                following = min((j for j in breaks if j > k), default=len(words))
+                if len(line + "".join(words[k:following])) > MAX_LINE_WIDTH:
+                    yield line, ""
+                    line, is_first = hang + INDENT * breaks[k], True
+                    length = len(line + remaining)
             line += word.lstrip() if is_first else word
             is_first = False
             if token.trailing_comment:
                 yield line, token.trailing_comment
                 line, is_first = hang, True
                 length = len(hang + remaining)
-            depth += _DEPTH_CHANGES.get(token.text, 0)
         if line.strip():
             yield line, ""
 
@@ -253,15 +249,58 @@ def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
     return b != "(" or tokens[k - 1].kind != "name" or a in _BEFORE_OPERAND
 
 
-def _text_to_next_break(words: list[str], tokens: list[_FormattedToken], k: int) -> str:
-    """Return the text from token `k` to the next possible line break."""
+def _find_breaks(words: list[str], tokens: list[_FormattedToken], width: int) -> dict[int, int]:
+    """Return the tokens before which a line may break, with the number of parentheses around each.
+
+    A line breaks at operators and commas outside parentheses. Inside parentheses that do not fit into a line after `width`
+    spaces, it breaks at `or`, or at `and` if there is no `or`.
+    """
+    breaks, open_groups = {}, [_Group(True, frozenset(("and", "or", "=>")), breaks_at_commas=True)]
+    for k, token in enumerate(tokens):
+        group = open_groups[-1]
+        if group.is_long and (
+            token.text in group.operators or (group.breaks_at_commas and k and tokens[k - 1].text == ",")
+        ):
+            breaks[k] = len(open_groups) - 1
+        if _DEPTH_CHANGES.get(token.text, 0) > 0:
+            end = _find_end(tokens, k)
+            is_long = group.is_long and token.text == "(" and width + len("".join(words[k:end])) > MAX_LINE_WIDTH
+            open_groups.append(_Group(is_long, _lowest_operator(tokens[k + 1 : end])))
+        elif _DEPTH_CHANGES.get(token.text, 0) < 0 and len(open_groups) > 1:
+            open_groups.pop()
+    return breaks
+
+
+class _Group(NamedTuple):
+    """The tokens in a pair of parentheses, or the whole row.
+
+    Args:
+        operators: operators between its parts.
+    """
+
+    is_long: bool
+    operators: frozenset[str]
+    breaks_at_commas: bool = False
+
+
+def _find_end(tokens: list[_FormattedToken], start: int) -> int:
+    """Return the position of the token that closes the parenthesis at `start`, or the number of tokens."""
     depth = 0
-    for j in range(k, len(words)):
-        is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
-        if j > k and depth == 0 and is_break:
-            return "".join(words[k:j])
-        depth += _DEPTH_CHANGES.get(tokens[j].text, 0)
-    return "".join(words[k:])
+    for k in range(start, len(tokens)):
+        depth += _DEPTH_CHANGES.get(tokens[k].text, 0)
+        if depth == 0:
+            return k
+    return len(tokens)
+
+
+def _lowest_operator(tokens: list[_FormattedToken]) -> frozenset[str]:
+    """Return `or` if it joins the tokens outside further parentheses, otherwise `and`."""
+    depth = 0
+    for token in tokens:
+        if depth == 0 and token.text == "or":
+            return frozenset(("or",))
+        depth += _DEPTH_CHANGES.get(token.text, 0)
+    return frozenset(("and",))
 
 
 def _name_tokens(row: list[_FormattedToken]) -> list[_FormattedToken]:

@@ -159,3 +159,16 @@ def test_empty_text_and_comments_alone() -> None:
     assert format_text("") == ""
     assert format_text("\n\n# only this\n\n\n# and that") == "# only this\n\n# and that\n"
     assert parse(format_text("# head\n\nentity A")).entities[0].name == "A"
+
+
+def test_long_parentheses_are_broken_at_their_operators():
+    case = "a.first_name == b.first_name and a.birth == b.birth"
+    text = f"entity R {{ first_name: string, birth: string }}\nderive B(a: R, b: R) where a < b and ({case} or {case} or {case})\n"
+    lines = check(text).splitlines()
+    assert max(map(len, lines)) <= MAX_LINE_WIDTH
+    assert [line.split()[0] for line in lines[-3:]] == ["where", "or", "or"]
+    assert lines[-1] == f"              or {case})"
+    assert (
+        check("entity R { x: string }\nderive B(a: R, b: R) where a < b and (a.x == b.x or b.x == a.x)\n").count("\n")
+        <= 5
+    )

@@ -15,7 +15,7 @@ from relcrf.cli.output import parse_settings, print_json, print_line, print_note
 from relcrf.evaluation.contributions import Contribution, FeatureContribution
 from relcrf.evaluation.explanation import Explanation
 from relcrf.evaluation.flips import FlipSearch
-from relcrf.report import neighbourhood
+from relcrf.report import neighbourhood, waterfall
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
@@ -51,6 +51,10 @@ class ExplanationOptions:
         Path | None,
         typer.Option("--picture", metavar="PATH", help="Draw the neighbourhood to a .png or .svg file."),
     ] = None
+    waterfall: Annotated[
+        Path | None,
+        typer.Option("--waterfall", metavar="PATH", help="Draw how the contributions add up, to a .png or .svg file."),
+    ] = None
 
 
 def explain(
@@ -68,9 +72,9 @@ def explain(
 
     Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
     """
-    picture = options.picture
-    if picture is not None:
-        require_drawable(picture)
+    pictures = [path for path in (options.picture, options.waterfall) if path is not None]
+    for path in pictures:
+        require_drawable(path)
     fit, tables = api.load_fit(run), tables.for_run(run)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     with show_progress(quiet=as_json) as display:
@@ -79,20 +83,22 @@ def explain(
         chosen |= {"against": options.against, "hidden": holdout.hidden(grounding)}
         explanation = fit.explain(grounding, variable, depth=options.depth, **chosen)
         flips = fit.flips(grounding, variable, **chosen) if options.with_flips else None
-    if picture is not None:
-        neighbourhood.save_neighbourhood(explanation, picture)
+    if options.picture is not None:
+        neighbourhood.save_neighbourhood(explanation, options.picture)
+    if options.waterfall is not None:
+        waterfall.save_waterfall(explanation, options.waterfall)
     if as_json:
         by_template = explanation.by_template()
         facts = {**asdict(explanation), "by_template": by_template, "flips": asdict(flips) if flips else None}
-        print_json({"run": run, **facts, "picture": picture})
+        print_json({"run": run, **facts, "picture": options.picture, "waterfall": options.waterfall})
         return
     _print_explanation(explanation, options.top)
     if flips is not None:
         _print_flips(flips, explanation, options.top)
     seconds = explanation.seconds + (flips.seconds if flips else 0.0)
     print_line(f"explained in {seconds:.2f} s ({explanation.verdict})")
-    if picture is not None:
-        print_note(f"wrote {picture}")
+    for path in pictures:
+        print_note(f"wrote {path}")
 
 
 def _print_explanation(explanation: Explanation, top: int) -> None:

@@ -1,5 +1,6 @@
 """The example datasets: made on the spot, the same for a seed, and such that relations help."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from command import json_command, relcrf_command
 
 import relcrf
+from relcrf.datasets import persons
+from relcrf.datasets.persons import make_records
 
 
 @pytest.mark.parametrize("name", relcrf.datasets.names())
@@ -58,8 +61,22 @@ def test_fraud_consists_of_files_only(tmp_path, monkeypatch, capsys):
     code, _, err = relcrf_command(capsys, monkeypatch, "example", "fraud", "--out", "shop")
     assert code == 2 and "E374" in err
     assert json_command(capsys, monkeypatch, "example", "fraud", "--out", "shop", "--force")[1]["files"]
-    with pytest.raises(relcrf.UsageError, match="has no model"):
+    with pytest.raises(relcrf.UsageError, match="consists of files only"):
         relcrf.datasets.load("fraud")
+
+
+def test_persons_are_two_lists_and_a_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = relcrf_command(capsys, monkeypatch, "example", "persons")
+    assert code == 0 and "relcrf cluster run --data persons --out deduplicated.csv" in out
+    data = relcrf.Dataset("persons")
+    grounding = relcrf.load("persons/linkage.rcrf").ground(data)
+    assert data.table_names == ["record"] and grounding.bound.sizes["Record"] == 6000
+    assert 3000 < grounding.graph.n_variables < 10_000 and (grounding.states == -1).all()
+    shop, newsletter = (
+        len((tmp_path / "persons" / f"{name}.csv").read_text().splitlines()) for name in ("shop", "newsletter")
+    )
+    assert shop + newsletter == 6002
 
 
 def test_unknown_examples():
@@ -71,3 +88,19 @@ def test_digits_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(relcrf.UsageError, match="needs scikit-learn"):
         relcrf.datasets.load("digits")
+
+
+def test_records_of_persons_have_the_declared_errors():
+    table = make_records(20_000)
+    person = table["person"]
+    sizes = np.bincount(np.bincount(person))[1:] / (person.max() + 1)
+    np.testing.assert_allclose(sizes, persons.RECORDS_PER_PERSON, atol=0.02)
+    for column, share in persons.MISSING.items():
+        assert np.mean([value is None for value in table[column]]) == pytest.approx(share, abs=0.01)
+    order = np.argsort(person, kind="stable")
+    pairs = [(a, b) for a, b in itertools.pairwise(order.tolist()) if person[a] == person[b]]
+    births = [(table["birth"][a], table["birth"][b]) for a, b in pairs]
+    known = [(a, b) for a, b in births if a and b]
+    assert np.mean([a == b for a, b in known]) == pytest.approx((1 - persons.TYPING_ERROR["birth"]) ** 2, abs=0.02)
+    again = make_records(20_000)
+    assert all((again[column] == values).all() for column, values in table.items())

@@ -57,14 +57,14 @@ def example(
 
 
 def _describe_exports(name: str, folder: Path, paths: list[Path], *, as_json: bool) -> None:
-    """Print the description and the files of an example without a model, and the commands to run next."""
-    description = examples.EXPORTS[name][0]
+    """Print the description and the files of an example of files only, and the commands to run next."""
+    export = examples.EXPORTS[name]
     if as_json:
-        print_json({"files": [str(path) for path in paths], "description": description})
+        print_json({"files": [str(path) for path in paths], "description": export.description})
         return
-    print_line(description)
+    print_line(export.description)
     for path in paths:
         print_line(f"  {path}")
     print_line("Next, run:")
-    print_line(f"  relcrf profile {shlex.quote(str(folder))} --out tables.html")
-    print_line(f"  relcrf new {shlex.quote(str(folder))} --out {name}.rcrf --yes")
+    for command in export.next_commands:
+        print_line(f"  {command.format(folder=shlex.quote(str(folder)))}")

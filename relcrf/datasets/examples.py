@@ -1,5 +1,5 @@
-"""Examples by name. An example consists of a shipped model, generated tables and a split of the labels; the example `fraud`
-consists of table files only, for which `relcrf new` proposes a model."""
+"""Examples by name. An example consists of a shipped model, generated tables and a split of the labels; the examples
+of `EXPORTS` consist of files only."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from relcrf.datasets.corridor import sensor_readings
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.datasets.friends import friends
 from relcrf.datasets.pages import web_pages
+from relcrf.datasets.persons import write_lists
 from relcrf.demo.digits import make_digits
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.files import write_text
@@ -104,13 +105,36 @@ _EXAMPLES: dict[str, _ExampleSource] = {
 }
 
 
+@dataclass(frozen=True)
+class Export:
+    """An example that consists of files only, without labels that are held out.
+
+    Args:
+        write: Function of a seed and a folder that writes the files and returns their paths.
+        next_commands: Commands to run next, with `{folder}` for the folder.
+    """
+
+    description: str
+    write: Callable[[int, Path], list[Path]]
+    next_commands: tuple[str, ...]
+
+
 EXPORTS = {
-    "fraud": (
+    "fraud": Export(
         "About 3,000 customers of a payment service with 53,000 transactions, as a company's systems export them.",
         lambda seed, folder: write_exports(fraud_tables(seed), folder),
-    )
+        ("relcrf profile {folder} --out tables.html", "relcrf new {folder} --out fraud.rcrf --yes"),
+    ),
+    "persons": Export(
+        "Two lists with 6,000 records of persons, with typing errors and without a common key, and a model that links them.",
+        write_lists,
+        (
+            "relcrf train {folder}/linkage.rcrf --data {folder} --backend fellegi-sunter --out run",
+            "relcrf cluster run --data {folder} --out deduplicated.csv",
+        ),
+    ),
 }
-"""Examples without a model: a description, and a function that writes the files for a seed to a folder."""
+"""Examples without an evaluation: the files of a company, and records without labels."""
 
 
 def names() -> list[str]:
@@ -125,8 +149,11 @@ def _find_source(name: str) -> _ExampleSource:
         UsageError: The name is unknown (E365).
     """
     if name in EXPORTS:
-        hint = f"write its files with relcrf example {name}, and propose a model with relcrf new {name}"
-        raise UsageError(Diagnostic("E365", f"the example '{name}' has no model", hint=hint))
+        raise UsageError(
+            Diagnostic(
+                "E365", f"the example '{name}' consists of files only", hint=f"write them with relcrf example {name}"
+            )
+        )
     if name not in _EXAMPLES:
         known = sorted({*_EXAMPLES, *EXPORTS})
         hint = suggestion(name, known) or f"the examples are {listing(known)}"
@@ -151,7 +178,8 @@ def load(name: str, seed: int = 0) -> Example:
 def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bool = False) -> list[Path]:
     """Write the model and the tables of an example to a folder, and return the paths of the files, the model first.
 
-    A table with vectors is written as a Parquet file, any other table as a CSV file. An example of `EXPORTS` has no model.
+    A table with vectors is written as a Parquet file, any other table as a CSV file.
+    An example of `EXPORTS` writes its own files.
 
     Args:
         force: Overwrite existing files.
@@ -165,7 +193,7 @@ def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bo
             hint = "choose another folder with --out, or overwrite its files with --force"
             raise UsageError(Diagnostic("E374", f"the folder '{folder}' is not empty", hint=hint))
         folder.mkdir(parents=True, exist_ok=True)
-        return EXPORTS[name][1](seed, folder)
+        return EXPORTS[name].write(seed, folder)
     source = _find_source(name)
     tables = {table: Frame(columns) for table, columns in source.tables(seed).items()}
     paths = [folder / f"{source.model}.rcrf"]

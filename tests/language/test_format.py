@@ -163,7 +163,8 @@ def test_empty_text_and_comments_alone() -> None:
 
 def test_long_parentheses_are_broken_at_their_operators():
     case = "a.first_name == b.first_name and a.birth == b.birth"
-    text = f"entity R {{ first_name: string, birth: string }}\nderive B(a: R, b: R) where a < b and ({case} or {case} or {case})\n"
+    head = "entity R { first_name: string, birth: string }\nderive B(a: R, b: R) where "
+    text = f"{head}a < b and ({case} or {case} or {case})\n"
     lines = check(text).splitlines()
     assert max(map(len, lines)) <= MAX_LINE_WIDTH
     assert [line.split()[0] for line in lines[-3:]] == ["where", "or", "or"]

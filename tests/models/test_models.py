@@ -14,6 +14,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
+from relcrf.datasets.persons import make_records
 from relcrf.evaluation.splits import partition_variables
 from relcrf.resources import resource_path
 
@@ -148,6 +149,18 @@ def entities(rng):
     return {"record": record, "same": pd.DataFrame([(f"r{a:02}", f"r{b:02}") for a, b in same], columns=["a", "b"])}
 
 
+def linkage(rng):
+    """Return records of persons, and the pairs of records of a person."""
+    table = make_records(600, int(rng.integers(1000)))
+    person = table.pop("person")
+    first, second = np.triu_indices(600, 1)
+    is_same = person[first] == person[second]
+    return {
+        "record": pd.DataFrame(table),
+        "same": pd.DataFrame({"a": first[is_same], "b": second[is_same]}),
+    }
+
+
 def latent(rng):
     """Return pages of two kinds that determine words, links and, with noise, the category."""
     kind = rng.integers(2, size=150)
@@ -211,7 +224,7 @@ def cooking(rng):
 
 
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
-MAKERS += (sensors_evidence, random_field, jester, cooking)
+MAKERS += (sensors_evidence, linkage, random_field, jester, cooking)
 SMALL = {f.__name__: f for f in MAKERS} | {"cora_words": cora}
 # Backend, evaluated attribute or relation, and minimum accuracy.
 EXPECTATIONS = {
@@ -225,6 +238,7 @@ EXPECTATIONS = {
     "recipes": ("ess", "Recipe.cuisine", 0.7),
     "chain": ("ess", "Token.tag", 0.95),
     "entities": ("dense", "same", 0.9),
+    "linkage": ("fellegi-sunter", "same", 0.95),
     "latent": ("ess", "Page.category", 0.8),
     "digits": ("ess", "Image.digit", 0.7),
     "faces": ("ess", "Image.person", 0.7),

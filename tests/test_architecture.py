@@ -28,6 +28,7 @@ LAYERS = (
     ("evaluation",),
     ("progress_reporting",),
     ("prediction",),
+    ("clustering",),
     ("training",),
     ("api",),
     ("builder",),

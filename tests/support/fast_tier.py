@@ -7,6 +7,7 @@ FAST = {
     "backends": ("backends/test_numbers.py", "backends/test_pseudo.py"),
     "builder": ("test_builder.py",),
     "cli": ("cli/test_graph.py", "cli/test_interrupted_start.py"),
+    "clustering": ("clustering/test_partition.py",),
     "columns": ("columns/test_storage.py", "columns/test_offsets.py"),
     "data": ("data/test_binding.py", "data/test_contract.py"),
     "datasets": ("test_datasets.py",),

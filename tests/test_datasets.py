@@ -68,7 +68,7 @@ def test_fraud_consists_of_files_only(tmp_path, monkeypatch, capsys):
 def test_persons_are_two_lists_and_a_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, _ = relcrf_command(capsys, monkeypatch, "example", "persons")
-    assert code == 0 and "relcrf cluster run --data persons --out deduplicated.csv" in out
+    assert code == 0 and "relcrf cluster run --data persons --merged deduplicated.csv" in out
     data = relcrf.Dataset("persons")
     grounding = relcrf.load("persons/linkage.rcrf").ground(data)
     assert data.table_names == ["record"] and grounding.bound.sizes["Record"] == 6000

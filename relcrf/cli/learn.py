@@ -29,6 +29,7 @@ from relcrf.cli.options import (
     ModelArgument,
     OverrideSetOption,
     RunArgument,
+    SafeCsvOption,
     SessionOptions,
     SetOption,
 )
@@ -42,6 +43,7 @@ from relcrf.cli.output import (
     print_notes,
     print_table,
     print_warnings,
+    write_frame,
 )
 from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
@@ -332,9 +334,7 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Attribute or relation to predict, if there are several.")
     ] = None,
     setting: OverrideSetOption = None,
-    safe_csv: Annotated[
-        bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
-    ] = False,
+    safe_csv: SafeCsvOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 4 if inference fails to converge.")] = False,
 ) -> None:
     """Predict the missing values in tables; observed values are evidence.
@@ -368,11 +368,7 @@ def predict(
             message = "several attributes are predicted, but --out writes only one"
             raise UsageError(Diagnostic("E310", message, hint=hint))
         (frame,) = frames.values()
-        is_csv = out.suffix in (".csv", ".tsv")
-        (frame.without_formulas() if safe_csv and is_csv else frame).write(out, sync=not tables.no_sync)
-        if is_csv and not safe_csv and (cells := frame.formula_cells()):
-            texts = f"{len(cells):,} text{'s' * (len(cells) > 1)}, such as {cells[0][:40]!r}"
-            grounding.bound.notes.append(f"spreadsheets execute {texts}, in '{out}' as formulas; see --safe-csv")
+        grounding.bound.notes += write_frame(frame, out, safe_csv=safe_csv, sync=not tables.no_sync)
     if session.as_json:
         print_json(
             {

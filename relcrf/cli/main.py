@@ -13,6 +13,7 @@ import typer
 
 from relcrf import __version__
 from relcrf.cli import (
+    cluster,
     completion,
     demo,
     evaluate,
@@ -54,7 +55,7 @@ app = typer.Typer(
 COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (new.new, example.example, demo.demo),
     "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
-    "Train and predict": (learn.train, learn.predict, infer.infer, reproduce.reproduce),
+    "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, reproduce.reproduce),
     "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
     "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
     "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),

@@ -92,6 +92,10 @@ OverrideSetOption = Annotated[
     ),
 ]
 
+SafeCsvOption = Annotated[
+    bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relcrf.cli.dropped_signals import raise_dropped_signals
+from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import escape_unprintable
 from relcrf.progress_reporting import ProgressMonitor as ProgressMonitor
@@ -191,6 +192,22 @@ def print_notes(texts: Iterable[str]) -> None:
     """Print each text as a note to standard error."""
     for text in texts:
         print_note(text)
+
+
+def write_frame(frame: Frame, out: Path, *, safe_csv: bool, sync: bool) -> list[str]:
+    """Write a table to a file atomically, and return notes on texts that spreadsheets would execute.
+
+    Args:
+        safe_csv: Whether such texts are escaped in text files.
+        sync: See `Frame.write`.
+    """
+    is_csv = out.suffix in (".csv", ".tsv")
+    (frame.without_formulas() if safe_csv and is_csv else frame).write(out, sync=sync)
+    cells = frame.formula_cells() if is_csv and not safe_csv else []
+    if not cells:
+        return []
+    texts = f"{len(cells):,} text{'s' * (len(cells) > 1)}, such as {cells[0][:40]!r}"
+    return [f"spreadsheets execute {texts}, in '{out}' as formulas; see --safe-csv"]
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:

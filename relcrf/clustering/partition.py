@@ -23,10 +23,12 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.kernels.clustering import Groups, PairLists, agglomerate, link_pairs, move_records
 from relcrf.kernels.distinct import number_rows
 
-METHODS = ("correlation", "average", "components")
+METHODS = ("components", "average", "correlation")
+"""The methods; the first is the default. See docs/how-to/clusters.md for a comparison."""
 
-DEFAULT_UNLISTED = 0.01
-"""Default probability that an unlisted pair matches; pairs that blocking omits are rarely matches."""
+DEFAULT_UNLISTED = 0.25
+"""Default probability that two records match that are not compared, although other pairs join them: about the fraction of
+matches that blocking misses."""
 
 MAX_UNLISTED_WEIGHT = -1.0
 """Maximum weight of an unlisted pair, in nats. It limits the size of clusters of records with one common neighbour, which

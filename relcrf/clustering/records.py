@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import BOOL_VALUES, VariableBlock, read_argument_codes
+from relcrf.kernels.distinct import number_rows
 from relcrf.prediction import Prediction
 
 ENTITY_COLUMN = "entity"
@@ -49,6 +50,31 @@ class RecordClusters:
         while name in columns:
             name += "_"
         return Frame({**columns, name: self.clustering.cluster})
+
+    def merged(self) -> Frame:
+        """Return one row per cluster: the key of its first record, its cluster, its number of records, and merged values.
+
+        A merged value is the most frequent value of a column among the records that have one; of equally frequent values,
+        the one of the first record. The columns are those of the records' tables.
+        """
+        _, first = np.unique(self.clustering.cluster, return_index=True)
+        listed = {name: values[first] for name, values in self.table().columns.items()}
+        listed["records"] = self.clustering.sizes
+        for column in self._source_columns():
+            if column not in listed:
+                texts = _column_texts(self.bound, self.entity_types, column)
+                values = np.array([*dict.fromkeys(texts.tolist()), None], dtype=object)
+                listed[column] = values[_most_frequent(self.clustering.cluster, _number_texts(texts))]
+        return Frame(listed)
+
+    def _source_columns(self) -> list[str]:
+        """Return the columns of the records' tables without their keys, each once, in the order of the tables."""
+        columns: dict[str, None] = {}
+        for name in self.entity_types:
+            table, entity = self.bound.find_table(name), self.bound.spec.entity(name)
+            if table is not None and entity is not None:
+                columns |= dict.fromkeys(c for c in table.columns if c != table.column(entity.key))
+        return list(columns)
 
     def column_numbers(self, column: str) -> np.ndarray:
         """Return the number of each record's value in a column of its table, shape (n,), int64; -1 if it is missing.
@@ -136,6 +162,15 @@ def cluster_prediction(
 
 def column_numbers(bound: BoundModel, entity_types: Sequence[str], column: str) -> np.ndarray:
     """Return the number of each record's value in a column, shape (n,), int64; see `RecordClusters.column_numbers`."""
+    return _number_texts(_column_texts(bound, entity_types, column))
+
+
+def _column_texts(bound: BoundModel, entity_types: Sequence[str], column: str) -> np.ndarray:
+    """Return each record's value in a column as a text, empty if it is missing, shape (n,), dtype object.
+
+    Raises:
+        DataError: No table of the records has this column (E212).
+    """
     parts: list[np.ndarray] = []
     errors: list[DataError] = []
     for name in entity_types:
@@ -148,9 +183,29 @@ def column_numbers(bound: BoundModel, entity_types: Sequence[str], column: str) 
             parts.append(np.full(bound.size(name), "", dtype=object))
     if len(errors) == len(entity_types):
         if len(entity_types) > 1 and column == ENTITY_COLUMN:
-            return _number_texts(_type_names(bound, entity_types))
+            return _type_names(bound, entity_types)
         raise errors[0]
-    return _number_texts(np.concatenate(parts))
+    return np.concatenate(parts)
+
+
+def _most_frequent(cluster: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Return the most frequent number of each cluster, shape (n_clusters,); -1 if all are negative, i.e. missing.
+
+    Args:
+        cluster, number: The cluster and the number of each record, shape (n,). Of equally frequent numbers, the one of the
+            first record is returned.
+    """
+    known = np.flatnonzero(number >= 0)
+    cluster_of, number = cluster[known], number[known]
+    pair = number_rows(cluster_of, number)
+    count = np.bincount(pair)
+    first = np.empty(len(count), dtype=np.int64)
+    first[pair[::-1]] = np.arange(len(pair))[::-1]
+    order = np.lexsort((first, -count, cluster_of[first]))
+    best = first[order[np.append(True, np.diff(cluster_of[first[order]]) != 0)[: len(order)]]]
+    out = np.full(int(cluster.max(initial=-1)) + 1, -1)
+    out[cluster_of[best]] = number[best]
+    return out
 
 
 def _type_names(bound: BoundModel, entity_types: Sequence[str]) -> np.ndarray:
@@ -158,9 +213,9 @@ def _type_names(bound: BoundModel, entity_types: Sequence[str]) -> np.ndarray:
     return np.repeat(np.array(entity_types, dtype=object), [bound.size(name) for name in entity_types])
 
 
-def _number_texts(texts: Iterable[str]) -> np.ndarray:
+def _number_texts(texts: np.ndarray) -> np.ndarray:
     """Return the number of each text in the order of first occurrence, shape (n,), int64; -1 for an empty text."""
-    texts = list(texts)
+    texts = texts.tolist()
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     numbers[""] = -1
     return np.fromiter(map(numbers.__getitem__, texts), dtype=np.int64, count=len(texts))

@@ -130,7 +130,7 @@ EXPORTS = {
         write_lists,
         (
             "relcrf train {folder}/linkage.rcrf --data {folder} --backend fellegi-sunter --out run",
-            "relcrf cluster run --data {folder} --out deduplicated.csv",
+            "relcrf cluster run --data {folder} --merged deduplicated.csv",
         ),
     ),
 }

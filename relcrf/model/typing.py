@@ -15,7 +15,7 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.bins import number_value
+from relcrf.model.bins import invalid_threshold
 from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
 from relcrf.model.nodes import children, walk
 from relcrf.model.times import EXAMPLES, PARSERS
@@ -395,8 +395,9 @@ class NameScope:
                 raise TypeCheckError(
                     "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
                 )
-        if node.name == "bin":
-            _check_thresholds(node)
+        if node.name == "bin" and (invalid := invalid_threshold(node)) is not None:
+            hint = "write increasing numbers, such as bin(p.length, 10, 100, 1000)"
+            raise TypeCheckError("E150", invalid[0], invalid[1], hint)
         return _RESULT_TYPES[signature.result]
 
     def _feature_function_type(self, node: e.FunctionCall, accepted: str) -> t.ValueType:
@@ -542,23 +543,6 @@ _RESULT_TYPES: dict[str, t.ValueType] = {
     "bool": t.Bool(),
     "string": t.String(),
 }
-
-
-def _check_thresholds(node: e.FunctionCall) -> None:
-    """Require that the arguments of `bin` after the first are increasing numbers."""
-    known: list[float] = []
-    for argument in node.arguments[1:]:
-        threshold = number_value(argument)
-        if threshold is None:
-            message = "a threshold of 'bin' is not a number"
-        elif known and threshold <= known[-1]:
-            message = "the thresholds of 'bin' do not increase"
-        else:
-            known.append(threshold)
-            continue
-        raise TypeCheckError(
-            "E150", message, argument, "write increasing numbers, such as bin(p.length, 10, 100, 1000)"
-        )
 
 
 _UNTYPED_NAME_HINT = "every name of a rule must occur in a relation, which determines its type"

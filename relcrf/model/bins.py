@@ -5,16 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from relcrf.model import expressions as e
-
-
-def number_value(node: e.Expression) -> int | float | None:
-    """Return the value of a number with an optional sign; None for other expressions."""
-    match node:
-        case e.Number(value):
-            return value
-        case e.UnaryMinus(e.Number(value)):
-            return -value
-    return None
+from relcrf.model.literals import number_value
 
 
 def bin_labels(node: e.Expression) -> tuple[str, ...]:

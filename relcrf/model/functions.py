@@ -36,7 +36,7 @@ class FunctionSignature:
     """The signature of a function.
 
     Args:
-        parameters: `number`, `vector` or `text` for each parameter.
+        parameters: `number`, `vector`, `text`, `date`, `time` or `value` for each parameter.
         summary: one line of documentation.
         result: `real`, `integer`, `bool` or `string`.
         n_optional: number of parameters, at the end, that a call may omit.
@@ -82,6 +82,12 @@ BUILT_IN: dict[str, FunctionSignature] = {
             "integer",
             is_variadic=True,
         ),
+        FunctionSignature("year", ("date",), "year of a date or datetime", "integer"),
+        FunctionSignature("month", ("date",), "month of a date or datetime, from 1 to 12", "integer"),
+        FunctionSignature("weekday", ("date",), "day of the week, from 1 (Monday) to 7 (Sunday)", "integer"),
+        FunctionSignature("hour", ("time",), "hour of a time or datetime (UTC), from 0 to 23", "integer"),
+        FunctionSignature("days", ("date", "date"), "number of days from the first date to the second", "integer"),
+        FunctionSignature("missing", ("value",), "whether a value is missing", "bool"),
         FunctionSignature("cosine", ("vector", "vector"), "cosine of the angle; 0 if a vector is all zeros"),
         FunctionSignature("dot", ("vector", "vector"), "inner product"),
         FunctionSignature("distance", ("vector", "vector"), "Euclidean distance"),

@@ -200,6 +200,8 @@ class Evaluator:
                 return self.apply(lambda x: -x, env, operand)
             case e.Arithmetic(operator, left, right):
                 return self.apply(ARITHMETIC[operator], env, left, right)
+            case e.FunctionCall("missing", (argument,)):
+                return self.value(argument, env) is None
             case e.FunctionCall(name, arguments):
                 return self.apply(FUNCTIONS[name], env, *arguments)
             case e.Aggregate():

@@ -27,6 +27,9 @@ VECTOR_MEASURES = ("cosine", "dot", "distance")
 NGRAM_LENGTHS = range(2, 6)
 """The lengths of the character n-grams that `tfidf_cosine` compares."""
 
+BASIS_SIZES = range(2, 101)
+"""The numbers of bins of `quantiles` and of knots of `spline`; effects that need more are overfitted by most data."""
+
 AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
 """The functions of aggregates; an aggregate is written `FUNCTION { ... where ... }`."""
 
@@ -112,6 +115,10 @@ FEATURE_FUNCTIONS: dict[str, FunctionSignature] = {
         FunctionSignature(
             "standardise", ("number or vector",), "the difference from the mean in standard deviations", "same type"
         ),
+        FunctionSignature(
+            "quantiles", ("number", "number"), "indicators of k bins with equal numbers of training values", "vector"
+        ),
+        FunctionSignature("spline", ("number", "number"), "linear spline with k knots at quantiles", "vector"),
     )
 }
 """The built-in functions of the value of an entity; `grounding/entity_values.py` computes them for all entities at once."""

@@ -15,7 +15,7 @@ from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.bins import invalid_threshold
-from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
+from relcrf.model.functions import BASIS_SIZES, FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
 from relcrf.model.literals import literal_text, numerically_equal_value
 from relcrf.model.nodes import children, walk
 from relcrf.model.times import EXAMPLES, PARSERS
@@ -414,12 +414,18 @@ class NameScope:
             )
 
     def _feature_function_type(self, node: e.FunctionCall, accepted: str) -> t.ValueType:
-        """Return the type of `normalise(...)`, `tfidf(...)` or `standardise(...)`."""
+        """Return the type of a call of a function that is computed for all entities, such as `standardise(...)`."""
         kind = self.type_of(node.arguments[0])
         name = "number" if self.number_type(kind) is not None else "bag" if isinstance(kind, t.Bag) else str(kind)
         if name not in accepted.split(" or "):
             message = f"{node.name} takes a {accepted}, not {_describe_type(kind)}"
             raise TypeCheckError("E110", message, node.arguments[0])
+        for size in node.arguments[1:]:
+            if not isinstance(size, e.Number) or isinstance(size.value, float) or size.value not in BASIS_SIZES:
+                limits = f"{BASIS_SIZES.start} to {BASIS_SIZES.stop - 1}"
+                hint = f"write a constant: {node.name}(p.length, 5)"
+                raise TypeCheckError("E152", f"the size of '{node.name}' is not an integer from {limits}", size, hint)
+            return t.Vector()
         return t.Real() if name == "number" else kind
 
     def _text_similarity_type(self, node: e.FunctionCall) -> t.ValueType:

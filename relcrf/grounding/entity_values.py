@@ -22,6 +22,7 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import check_budget
 from relcrf.grounding.lower import LoweringContext, lower_pairs, lower_values
+from relcrf.grounding.number_bases import evaluate_basis, fit_basis
 from relcrf.grounding.plan import Plan
 from relcrf.grounding.propagation import (
     Values,
@@ -87,11 +88,11 @@ def create_value_tables(
 
 
 def has_statistics(spec: ModelSpec, features: Iterable[FeaturesOfTemplate]) -> bool:
-    """Return True if features depend on document frequencies, means or deviations."""
+    """Return True if features depend on document frequencies, means, deviations or quantiles."""
     pending: list[e.Expression] = [feature for _, by in features for feature in by]
     while pending:
         for node in walk(pending.pop()):
-            if isinstance(node, e.FunctionCall) and node.name in ("tfidf", "standardise"):
+            if isinstance(node, e.FunctionCall) and node.name in ("tfidf", "standardise", "quantiles", "spline"):
                 return True
             if isinstance(node, e.Atom) and (feature := spec.feature(node.relation)) is not None:
                 pending.append(feature_value(feature))
@@ -144,7 +145,7 @@ class ValueComputer:
                 return self._bag(entity, attribute, kind)
             case e.Attribute(_, attribute) if isinstance(kind, Vector):
                 return self.bound.vectors(entity, attribute).astype(np.float64)
-            case e.FunctionCall(_, (argument,)) if scope.is_computed(node):
+            case e.FunctionCall(_, (argument, *_)) if scope.is_computed(node):
                 return self._apply(scope, node, self.compute(scope, argument, name))
             case e.Atom(relation) if (feature := scope.spec.feature(relation)) is not None:
                 return self._feature(feature)
@@ -181,6 +182,11 @@ class ValueComputer:
             assert not isinstance(values, np.ndarray)
             return multiply_by_idf(values, statistics.setdefault(name, inverse_document_frequencies(values)))
         assert isinstance(values, np.ndarray)
+        if node.name in ("quantiles", "spline"):
+            (numbers,) = values.T
+            size = len(component_names(node, scope, self.bound.vector_lengths, self.bound.domains))
+            fitted = statistics.setdefault(name, fit_basis(node.name, numbers, size))
+            return evaluate_basis(node.name, numbers, fitted)
         known = statistics.setdefault(name, mean_and_deviation(values).ravel())
         if known.size != 2 * values.shape[1]:
             sizes = f"{values.shape[1]} components in these data but had {known.size // 2} in training"

@@ -84,10 +84,12 @@ def _required_terms(builder: TermBuilder, node: e.Expression) -> Iterator[p.Term
                     yield from _required_terms(builder, side)
                 elif not _is_never_missing(builder, side):
                     yield builder.operand(side, other)
-        case e.Attribute() | e.TupleAttribute() | e.FunctionCall():
+        case e.Attribute() | e.TupleAttribute() | e.FunctionCall() if not _is_never_missing(builder, node):
             yield builder.term(node)
 
 
 def _is_never_missing(builder: TermBuilder, node: e.Expression) -> bool:
-    is_exists = isinstance(node, e.Aggregate) and node.function == "exists"
-    return is_exists or isinstance(node, e.Name | e.Atom | e.Membership) or builder.scope.is_constant(node)
+    match node:
+        case e.Aggregate("exists") | e.FunctionCall("missing") | e.Name() | e.Atom() | e.Membership():
+            return True
+    return builder.scope.is_constant(node)

@@ -449,6 +449,8 @@ class _PlanBuilder:
                 return p.Compare(operator, self.operand(left, right), self.operand(right, left))
             case e.Aggregate("exists"):
                 return p.Exists(self._aggregate_builder(node).subplan())
+            case e.FunctionCall("missing", (value,)):
+                return p.LogicalCondition("not", (p.IsNotNull(self.term(value)),))
         return p.IsTrue(self.term(node))
 
     def _equivalence(self, left: e.Expression, right: e.Expression) -> p.Condition:
@@ -557,6 +559,10 @@ class _PlanBuilder:
             case e.FunctionCall(name) if name in TEXT_SIMILARITIES:
                 similarity, names = find_text_similarity(node, self.scope)
                 return similarity_term(similarity, *map(self.column_for_name, names))
+            case e.FunctionCall("missing"):
+                return p.Indicator(self.condition(node))
+            case e.FunctionCall("year" | "month" | "weekday" | "days" as name, arguments):
+                return p.Call(name, tuple(map(self._date, arguments)))
             case e.FunctionCall(name, arguments):
                 function_name = plugin_function_name(name) if external_function(name) else name
                 return p.Call(function_name, tuple(self.numeric_term(a) for a in arguments))
@@ -570,6 +576,10 @@ class _PlanBuilder:
                     return p.AggregateTerm(function, aggregate_terms, inner.subplan(), keys, outer_plan)
                 return p.AggregateTerm(function, aggregate_terms, inner.subplan())
         raise AssertionError(f"{type(node).__name__} is not a term; the checker rejects it")
+
+    def _date(self, node: e.Expression) -> p.Term:
+        is_datetime = isinstance(self.scope.type_of(node, Date()), Datetime)
+        return p.Call("date_of_datetime" if is_datetime else "date", (self.term(node),))
 
     def numeric_term(self, node: e.Expression) -> p.Term:
         """Lower a term to a number: for a range domain, the value instead of its code; otherwise the stored form."""

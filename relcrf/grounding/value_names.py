@@ -53,6 +53,8 @@ def component_names(
             if isinstance(kind, DomainType):
                 return domains[kind.domain]
             return [str(d) for d in range(lengths[scope.type_names[binder], attribute])]
+        case e.FunctionCall(_, (_, e.Number(size))):  # `quantiles` and `spline`
+            return [str(d + 1) for d in range(int(size))]
         case e.FunctionCall(_, (argument,)):
             return component_names(argument, scope, lengths, domains)
         case e.Aggregate(_, (term,)):

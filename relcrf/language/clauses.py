@@ -19,7 +19,7 @@ from relcrf.model.formula import evidence_parts, initial_values_error, is_table,
 from relcrf.model.functions import NEAREST_MEASURES
 from relcrf.model.learned import used_learned_features
 from relcrf.model.nodes import children, walk
-from relcrf.model.typing import NameScope, TypeCheckError, feature_type
+from relcrf.model.typing import NameScope, TypeCheckError, feature_type, is_binary_feature
 
 
 def random_names(spec: s.ModelSpec) -> list[str]:
@@ -296,7 +296,7 @@ def check_feature(scope: NameScope, feature: e.Expression, template: s.Template)
     if scope.number_type(kind) is None and not isinstance(kind, t.Bool | t.Vector | t.Bag):
         hint = "features are numbers, bools, vectors and bags; use 'per' for one weight per value"
         yield Diagnostic("E130", f"a {kind} is not a feature", feature.span, hint)
-    elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):
+    elif isinstance(kind, t.Bool) and not is_binary_feature(feature):
         hint = "move the condition into the 'where' of a separate template"
         yield Diagnostic("E130", "a condition is not a feature", feature.span, hint)
     elif isinstance(kind, t.Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):

@@ -5,16 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from relcrf.model import expressions as e
-
-
-def number_value(node: e.Expression) -> int | float | None:
-    """Return the value of a number with an optional sign; None for other expressions."""
-    match node:
-        case e.Number(value):
-            return value
-        case e.UnaryMinus(e.Number(value)):
-            return -value
-    return None
+from relcrf.model.literals import number_value
 
 
 def bin_labels(node: e.Expression) -> tuple[str, ...]:
@@ -24,3 +15,16 @@ def bin_labels(node: e.Expression) -> tuple[str, ...]:
     limits = [str(number_value(argument)) for argument in node.arguments[1:]]
     between = (f"{low} to {high}" for low, high in pairwise(limits))
     return (f"below {limits[0]}", *between, f"{limits[-1]} or more")
+
+
+def invalid_threshold(node: e.FunctionCall) -> tuple[str, e.Expression] | None:
+    """Return the first threshold of a call of `bin` that is not a number above the one before it, with the error message."""
+    below: float | None = None
+    for argument in node.arguments[1:]:
+        threshold = number_value(argument)
+        if threshold is None:
+            return "a threshold of 'bin' is not a number", argument
+        if below is not None and threshold <= below:
+            return "the thresholds of 'bin' do not increase", argument
+        below = threshold
+    return None

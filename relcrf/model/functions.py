@@ -27,6 +27,9 @@ VECTOR_MEASURES = ("cosine", "dot", "distance")
 NGRAM_LENGTHS = range(2, 6)
 """The lengths of the character n-grams that `tfidf_cosine` compares."""
 
+BASIS_SIZES = range(2, 101)
+"""The numbers of bins of `quantiles` and of knots of `spline`; effects that need more are overfitted by most data."""
+
 AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
 """The functions of aggregates; an aggregate is written `FUNCTION { ... where ... }`."""
 
@@ -36,7 +39,7 @@ class FunctionSignature:
     """The signature of a function.
 
     Args:
-        parameters: `number`, `vector` or `text` for each parameter.
+        parameters: `number`, `vector`, `text`, `date`, `time` or `value` for each parameter.
         summary: one line of documentation.
         result: `real`, `integer`, `bool` or `string`.
         n_optional: number of parameters, at the end, that a call may omit.
@@ -83,6 +86,12 @@ BUILT_IN: dict[str, FunctionSignature] = {
             "integer",
             is_variadic=True,
         ),
+        FunctionSignature("year", ("date",), "year of a date or datetime", "integer"),
+        FunctionSignature("month", ("date",), "month of a date or datetime, from 1 to 12", "integer"),
+        FunctionSignature("weekday", ("date",), "day of the week, from 1 (Monday) to 7 (Sunday)", "integer"),
+        FunctionSignature("hour", ("time",), "hour of a time or datetime (UTC), from 0 to 23", "integer"),
+        FunctionSignature("days", ("date", "date"), "number of days from the first date to the second", "integer"),
+        FunctionSignature("missing", ("value",), "whether a value is missing", "bool"),
         FunctionSignature("cosine", ("vector", "vector"), "cosine of the angle; 0 if a vector is all zeros"),
         FunctionSignature("dot", ("vector", "vector"), "inner product"),
         FunctionSignature("distance", ("vector", "vector"), "Euclidean distance"),
@@ -107,6 +116,10 @@ FEATURE_FUNCTIONS: dict[str, FunctionSignature] = {
         FunctionSignature(
             "standardise", ("number or vector",), "the difference from the mean in standard deviations", "same type"
         ),
+        FunctionSignature(
+            "quantiles", ("number", "number"), "indicators of k bins with equal numbers of training values", "vector"
+        ),
+        FunctionSignature("spline", ("number", "number"), "linear spline with k knots at quantiles", "vector"),
     )
 }
 """The built-in functions of the value of an entity; `grounding/entity_values.py` computes them for all entities at once."""

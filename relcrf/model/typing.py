@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from functools import cached_property
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.bins import number_value
-from relcrf.model.functions import FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
+from relcrf.model.bins import invalid_threshold
+from relcrf.model.functions import BASIS_SIZES, FEATURE_FUNCTIONS, FUNCTIONS, NGRAM_LENGTHS, TEXT_SIMILARITIES
+from relcrf.model.literals import literal_text, numerically_equal_value
 from relcrf.model.nodes import children, walk
 from relcrf.model.times import EXAMPLES, PARSERS
 
@@ -119,12 +119,12 @@ class NameScope:
 
     def constant_value(self, expression: e.Expression, domain: str) -> str | None:
         """Return the domain value that an expression denotes, as it is written in the domain; None if there is none."""
-        declared, text = self.spec.domain(domain), _literal_text(expression)
+        declared, text = self.spec.domain(domain), literal_text(expression)
         if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
             return None
         match declared:
             case s.EnumeratedDomain():
-                return text if text in declared.values else _numerically_equal_value(text, expression, declared.values)
+                return text if text in declared.values else numerically_equal_value(text, expression, declared.values)
             case s.RangeDomain(_, low, high):
                 number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
                 return text if number is not None and str(number) == text and low <= number <= high else None
@@ -289,7 +289,7 @@ class NameScope:
     def _unknown_value_error(self, expression: e.Expression, domain: str) -> TypeCheckError:
         declared = self.spec.domain(domain)
         values = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
-        text = _literal_text(expression)
+        text = literal_text(expression)
         text = "this" if text is None else text
         if isinstance(declared, s.RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
@@ -387,25 +387,45 @@ class NameScope:
             if parameter_type == "number":
                 self._require_number(argument)
                 continue
-            kind = self.type_of(argument)
+            kind = self.type_of(argument, t.Date() if parameter_type == "date" else None)
+            if parameter_type == "value":
+                self._check_may_be_missing(argument, kind)
             if isinstance(kind, t.Vector) and not isinstance(argument, e.Attribute):
                 hint = "use a vector attribute, such as page.pixels"
                 raise TypeCheckError("E110", f"{node.name} takes vector attributes", argument, hint)
-            if not isinstance(kind, t.Vector if parameter_type == "vector" else t.String):
+            if not isinstance(kind, _PARAMETER_TYPES[parameter_type]):
                 raise TypeCheckError(
                     "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
                 )
-        if node.name == "bin":
-            _check_thresholds(node)
+        if node.name == "bin" and (invalid := invalid_threshold(node)) is not None:
+            hint = "write increasing numbers, such as bin(p.length, 10, 100, 1000)"
+            raise TypeCheckError("E150", invalid[0], invalid[1], hint)
         return _RESULT_TYPES[signature.result]
 
+    def _check_may_be_missing(self, node: e.Expression, kind: t.ValueType) -> None:
+        """Require that the argument of `missing` is an attribute or a computed value, not a condition, name or constant."""
+        is_stored = isinstance(node, e.Attribute | e.TupleAttribute)
+        is_condition = isinstance(kind, t.Bool) and not is_stored
+        if is_condition or isinstance(kind, t.EntityType | t.Vector | t.Bag) or not e.names_in(node):
+            found = "a condition" if is_condition else _describe_type(kind) if e.names_in(node) else "a constant"
+            message = f"the argument of 'missing' is {found}, which is never missing"
+            raise TypeCheckError(
+                "E151", message, node, "write an attribute or a function of attributes: missing(p.length)"
+            )
+
     def _feature_function_type(self, node: e.FunctionCall, accepted: str) -> t.ValueType:
-        """Return the type of `normalise(...)`, `tfidf(...)` or `standardise(...)`."""
+        """Return the type of a call of a function that is computed for all entities, such as `standardise(...)`."""
         kind = self.type_of(node.arguments[0])
         name = "number" if self.number_type(kind) is not None else "bag" if isinstance(kind, t.Bag) else str(kind)
         if name not in accepted.split(" or "):
             message = f"{node.name} takes a {accepted}, not {_describe_type(kind)}"
             raise TypeCheckError("E110", message, node.arguments[0])
+        for size in node.arguments[1:]:
+            if not isinstance(size, e.Number) or isinstance(size.value, float) or size.value not in BASIS_SIZES:
+                limits = f"{BASIS_SIZES.start} to {BASIS_SIZES.stop - 1}"
+                hint = f"write a constant: {node.name}(p.length, 5)"
+                raise TypeCheckError("E152", f"the size of '{node.name}' is not an integer from {limits}", size, hint)
+            return t.Vector()
         return t.Real() if name == "number" else kind
 
     def _text_similarity_type(self, node: e.FunctionCall) -> t.ValueType:
@@ -519,6 +539,12 @@ class NameScope:
             return None
 
 
+def is_binary_feature(node: e.Expression) -> bool:
+    """Return True if an expression of type bool may be a feature: an attribute, or a call of `missing`."""
+    is_missing = isinstance(node, e.FunctionCall) and node.name == "missing"
+    return is_missing or isinstance(node, e.Attribute | e.TupleAttribute)
+
+
 def feature_type(spec: s.ModelSpec, feature: s.Feature) -> t.ValueType:
     """Return the type of the values of a feature that is not computed from itself.
 
@@ -532,7 +558,7 @@ def feature_type(spec: s.ModelSpec, feature: s.Feature) -> t.ValueType:
         return t.Real() if is_number else t.Vector()
     value = definition.operand if isinstance(definition, s.FeaturePropagation) else definition
     kind = scope.type_of(value)
-    is_number = scope.number_type(kind) is not None or (isinstance(kind, t.Bool) and isinstance(value, e.Attribute))
+    is_number = scope.number_type(kind) is not None or (isinstance(kind, t.Bool) and is_binary_feature(value))
     return t.Real() if is_number else kind
 
 
@@ -544,21 +570,13 @@ _RESULT_TYPES: dict[str, t.ValueType] = {
 }
 
 
-def _check_thresholds(node: e.FunctionCall) -> None:
-    """Require that the arguments of `bin` after the first are increasing numbers."""
-    known: list[float] = []
-    for argument in node.arguments[1:]:
-        threshold = number_value(argument)
-        if threshold is None:
-            message = "a threshold of 'bin' is not a number"
-        elif known and threshold <= known[-1]:
-            message = "the thresholds of 'bin' do not increase"
-        else:
-            known.append(threshold)
-            continue
-        raise TypeCheckError(
-            "E150", message, argument, "write increasing numbers, such as bin(p.length, 10, 100, 1000)"
-        )
+_PARAMETER_TYPES: dict[str, type | tuple[type, ...]] = {
+    "vector": t.Vector,
+    "text": t.String,
+    "date": (t.Date, t.Datetime),
+    "time": (t.Time, t.Datetime),
+    "value": object,
+}
 
 
 _UNTYPED_NAME_HINT = "every name of a rule must occur in a relation, which determines its type"
@@ -566,27 +584,6 @@ _UNTYPED_NAME_HINT = "every name of a rule must occur in a relation, which deter
 
 def _to_parameters(type_names: Mapping[str, str]) -> tuple[s.Parameter, ...]:
     return tuple(s.Parameter(name, type_name) for name, type_name in type_names.items())
-
-
-def _literal_text(expression: e.Expression) -> str | None:
-    """Return the text of a name, a string or a number; None for other expressions."""
-    match expression:
-        case e.Name(text) | e.Text(text):
-            return text
-        case e.Number(value):
-            return str(value)
-        case e.UnaryMinus(e.Number(value)):
-            return f"-{value}".removeprefix("--")
-    return None
-
-
-def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
-    """Return the value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None unless exactly one is."""
-    if not isinstance(literal, e.Number | e.UnaryMinus):
-        return None
-    numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
-    same = [v for v in numbers if Decimal(v) == Decimal(text)]
-    return same[0] if len(same) == 1 else None
 
 
 def _describe_type(kind: t.ValueType) -> str:

@@ -30,7 +30,7 @@ TEXTS = (
 REALS = (-1e308, -800.0, -2.5, -1.0, -1e-200, 0.0, 1e-200, 0.5, 1.5, 2.0, 709.0, 1e200, 1.7e308, math.inf, None)
 VECTORS = ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-1.0, 0.5, 1e-3], [2.0, 4.0, 6.0])
 DAYS = (datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(1969, 7, 20), None)
-MOMENTS = (None, 0, -1, 1706695200000000, 1706695200000001, 1706702400000000, 2**62 - 1, 1 - 2**62)
+MOMENTS = (None, 0, -1, 1706695200000000, 1706695200000001, 1706702400000000, 253402300799999999, -62135596800000000)
 CLOCKS = (None, 0, 36000000000, 36000000001, 86399999999)
 ROWS = max(len(TEXTS), len(REALS)) ** 2
 FEATURES = (
@@ -41,12 +41,14 @@ FEATURES = (
     "jaccard(lower(a.s), lower(a.t))", "length(prefix(a.s, 2))", "length(prefix(a.s, a.x))", "length(prefix(a.s, -1))",
     "length(prefix(a.s, 2.5))", "length(lower(a.s))", "bin(a.x, -1, 0, 1.5)", "default(a.x, -2)", "default(sqrt(a.x), a.x)",
     "a.at - a.to",
+    "year(a.day)", "month(a.day)", "weekday(a.day)", "year(a.at)", "month(a.at)", "weekday(a.at)", "hour(a.at)", "hour(a.clock)",
+    'days(a.day, "2024-03-01")', "days(a.at, a.day)", "days(a.to, a.at)", "missing(a.x)", "missing(log(a.x))",
     'a.at - "2024-01-31"', 'a.clock - "10:00"',
 )  # fmt: skip
 CONDITIONS = (
     "a.s == a.t", "a.s < a.t", "a.s <= a.t", "lower(a.s) == lower(a.t)", "lower(a.s) < lower(a.t)", "contains(a.s, a.t)",
     "starts_with(a.s, a.t)", "prefix(a.s, 1) == prefix(a.t, 1)", 'a.s == "o\'n\\\\e"', 'a.s < "Zoë"', '("b" < "B" or a.s == "a")',
-    "a.b",
+    "a.b", "missing(a.b)", "missing(a.day) or missing(a.x / a.y)",
     "not a.b", "a.x == a.y", "a.x < a.y", "a.x != a.y", "a.n > a.x", "a.n >= 0.5", "a.n == 2",
     "exp(a.y) - exp(a.y) > exp(a.x)", "exp(a.y) - exp(a.y) == exp(a.y) - exp(a.y)", 'a.day < "2024-02-29"',
     'a.day == "2024-02-29"', "not (a.x < a.y)", "a.b == (a.x > 0)", "prefix(lower(a.s), 2) == lower(prefix(a.s, 2))",

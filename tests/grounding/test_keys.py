@@ -29,3 +29,40 @@ def test_too_many_combinations_raise_e420():
     (found,) = caught.value.diagnostics
     assert found.code == "E420" and found.location.line == 4
     assert "50,000 x 50,000 x 50,000 x 50,000" in found.notes[0]
+
+
+PAIRS = """
+entity Person { name : string  birth : date  age : integer }
+relation Pair(a: Person, b: Person)
+predict relation Same(a: Person, b: Person) where Pair(a, b)
+template name(a: Person, b: Person) over Same(a, b) per bin(jaro_winkler(a.name, b.name), 0.7, 0.88, 0.95)
+template birth(a: Person, b: Person) over Same(a, b) per a.birth == b.birth
+template age(a: Person, b: Person) over Same(a, b) per a.age - b.age
+template first(a: Person, b: Person) over Same(a, b) per prefix(a.name, 1)
+"""
+
+
+def ground_pairs(ages=(10, 20, 8)):
+    birth = ["2000-01-01", "2000-01-01", None]
+    person = {"id": ["p", "q", "r"], "name": ["martha", "marhta", "bob"], "birth": birth, "age": list(ages)}
+    pair = {"a": ["p", "p", "q"], "b": ["q", "r", "p"]}
+    return relcrf.parse(PAIRS).ground(relcrf.Dataset({"person": person, "pair": pair}))
+
+
+def test_bins_have_readable_texts_in_order_and_all_are_keys():
+    (name, *_) = ground_pairs().templates
+    assert name.keys.values == (("below 0.7",), ("0.7 to 0.88",), ("0.88 to 0.95",), ("0.95 or more",))
+
+
+def test_keys_of_computed_integers_are_ordered_by_number():
+    _, _, age, first = ground_pairs().templates
+    assert age.keys.values == (("-10",), ("2",), ("10",))
+    assert first.keys.values == (("m",),)
+
+
+def test_binding_with_missing_operand_of_key_has_no_factor():
+    grounding = ground_pairs()
+    n_factors = {}
+    for name, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
+        n_factors[name] = n_factors.get(name, 0) + group.n_factors
+    assert n_factors == {"name": 3, "birth": 2, "age": 3, "first": 3}

@@ -203,6 +203,8 @@ class Evaluator:
             case e.FunctionCall("default", (argument, other)):
                 found = self.value(argument, env)
                 return self.value(other, env) if found is None else found
+            case e.FunctionCall("missing", (argument,)):
+                return self.value(argument, env) is None
             case e.FunctionCall(name, arguments):
                 return self.apply(FUNCTIONS[name], env, *arguments)
             case e.Aggregate():

@@ -17,7 +17,6 @@ FAST = {
     "evaluation": ("evaluation/test_measures.py", "evaluation/test_splits.py"),
     "execution": ("execution/test_mapped_value.py", "execution/test_summation.py"),
     "graph": ("graph/test_factor_graph.py", "graph/test_reduction.py"),
-    "clustering": ("clustering/test_partition.py",),
     "grounding": ("grounding/test_examples.py", "grounding/test_keys.py"),
     "inference": ("inference/test_junction_tree.py",),
     "kernels": ("kernels/test_distinct.py", "kernels/test_elimination.py"),

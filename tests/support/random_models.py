@@ -35,7 +35,8 @@ NUMBERS = [
     "mean { q.r * a.n where R(a, q) and q != b }", "count { q, w where R(a, q) and w in q.w }", "levenshtein(a.s, b.s)",
     "count { R(q, a) or R(a, q) }", "sum { q.r where R(q, a) or R(a, q) }",
     "count { w where w in a.w and w in b.w }", "sum { q.r where R(a, q) and (R(q, b) or q.r > b.r) }",
-    "count { Reach(b, p) and R(p, r) }", "bin(a.r + b.r, 0, 0.5, 2)", "default(a.r, b.r)", "max { S(b, g).v where S(b, g) }",
+    "count { Reach(b, p) and R(p, r) }", "bin(a.r + b.r, 0, 0.5, 2)", "default(a.r, b.r)", "missing(a.r)", "missing(a.n / b.r)",
+    "max { S(b, g).v where S(b, g) }",
 ]  # fmt: skip
 TIES = [
     "R(a, b)", "R(b, a)", "Meet(a, b)", "Far(a, b)", "R(a, m) and R(m, b)", "R(a, b) and R(b, a)", "Reach(a, b)",
@@ -53,6 +54,7 @@ CONDITIONS = [
     "exists { count { q where R(a, q) } > 1 }",
     "contains(a.s, \"o\")", "(Reach(b, a) or exists { S(b, g) and S(b, g).v > 0 })", "not exists { H(a, k) and H(b, k) }",
     "count { q where not R(q, a) } > 2", "prefix(a.s, 1) == prefix(b.s, 1)", "(H(a, h) or not R(b, i))",
+    "missing(a.r)", "not missing(b.n)", "missing(a.c) == b.t", "exists { R(a, q) and missing(q.s) }",
 ]  # fmt: skip
 OVERS = [
     "a.d, b.d", "b.d, a.d", "a.d == b.d", "a.d != b.d", "a.d == x and b.d == y", "a.d == x => b.d == x", "a.d < b.d",
@@ -67,7 +69,8 @@ KEYS = [
     "a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q", "a.c == b.c", "bin(a.r, -1, 0.25)", "bin(default(a.r, -9), -5, 0)",
     "length(b.s)", "a.n - b.n", "a.t == b.t",
     "bin(count { q where R(a, q) }, 1, 2)", "prefix(a.s, 1)", "R(b, a)", "a.r > b.r or a.n == 1", "levenshtein(a.s, b.s)",
-    "count { q where R(q, b) }", "a.t == (b.r > 0)", "not exists { R(a, q) and q.r > 0 }", "a.k + 1", "-b.k",
+    "count { q where R(q, b) }", "a.t == (b.r > 0)", "not exists { R(a, q) and q.r > 0 }", "a.k + 1", "-b.k", "missing(a.s)",
+    "missing(a.n) or b.r > 0", "missing(a.c) == missing(b.c)",
 ]  # fmt: skip
 SINGLES = [
     "(a: E) over a.d", "(a: E) over a.d by a.w", "(a: E, w: W) where w in a.w over a.d per w",

@@ -16,7 +16,14 @@ from relcrf.grounding.dialects.base import (
     column,
     number_literal,
 )
-from relcrf.grounding.dialects.functions import COMMON_FUNCTIONS, MAX_LETTERS, case_when, clamp_count, engine_function
+from relcrf.grounding.dialects.functions import (
+    COMMON_FUNCTIONS,
+    MAX_LETTERS,
+    case_when,
+    clamp_count,
+    date_part,
+    engine_function,
+)
 from relcrf.grounding.plan import AggregateTerm, Column, Plan, substitute_columns
 
 
@@ -133,6 +140,8 @@ def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
 _DOT = engine_function("array_inner_product")
 
 DuckDbDialect.functions = COMMON_FUNCTIONS | {
+    "date_of_datetime": lambda value: exp.cast(call("make_timestamp", value), "DATE"),
+    "hour": lambda value: date_part("hour")(call("make_timestamp", value)),
     "cosine": _cosine,
     "dot": _DOT,
     "distance": engine_function("array_distance"),

@@ -89,11 +89,22 @@ def _bin(value: exp.Expr, *thresholds: exp.Expr) -> exp.Expr:
     return case_when(*reversed(reached), (is_below, number_literal(0)))
 
 
+def date_part(name: str) -> CallWriter:
+    """Return a writer of a part of a date, such as the year."""
+    return lambda date: call("date_part", exp.Literal.string(name), date)
+
+
+def _days_between(first: exp.Expr, second: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Sub(this=second, expression=first))
+
+
 def _elapsed_seconds(end: exp.Expr, start: exp.Expr) -> exp.Expr:
     """Return the seconds between two integers of microseconds; the difference of the integers is exact."""
     microseconds = as_double(exp.Paren(this=exp.Sub(this=end, expression=start)))
     return exp.Paren(this=exp.Div(this=microseconds, expression=as_double(number_literal(1_000_000))))
 
+
+MICROSECONDS_PER_DAY, MICROSECONDS_PER_HOUR = 86_400_000_000, 3_600_000_000
 
 COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "+": binary_operator(exp.Add),
@@ -110,6 +121,10 @@ COMMON_FUNCTIONS: dict[str, CallWriter] = {
     "greatest": _extremum(exp.GTE),
     "default": lambda value, other: exp.Coalesce(this=as_double(value), expressions=[as_double(other)]),
     "bin": _bin,
+    "year": date_part("year"),
+    "month": date_part("month"),
+    "weekday": date_part("isodow"),
+    "days": _days_between,
     "date": lambda value: exp.cast(value, "DATE"),
     "elapsed_seconds": _elapsed_seconds,
     "length": engine_function("length"),

@@ -8,6 +8,8 @@ from relcrf.grounding.dialects.base import AbstractDialect, as_double, call, num
 from relcrf.grounding.dialects.functions import (
     COMMON_FUNCTIONS,
     MAX_LETTERS,
+    MICROSECONDS_PER_DAY,
+    MICROSECONDS_PER_HOUR,
     clamp_count,
     engine_function,
     numeric_function,
@@ -51,6 +53,15 @@ SESSION_FUNCTIONS: tuple[str, ...] = (
     """
 CREATE FUNCTION pg_temp.power_of_e(a float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN a > 709.782712893384 THEN 'Infinity' WHEN a < -745.1332191019412 THEN 0 ELSE exp(a) END $$""",
+    f"""
+CREATE FUNCTION pg_temp.time_of_day(a bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT (a % {MICROSECONDS_PER_DAY} + {MICROSECONDS_PER_DAY}) % {MICROSECONDS_PER_DAY} $$""",
+    f"""
+CREATE FUNCTION pg_temp.date_of(a bigint) RETURNS date LANGUAGE sql IMMUTABLE AS
+$$ SELECT DATE '1970-01-01' + ((a - pg_temp.time_of_day(a)) / {MICROSECONDS_PER_DAY})::integer $$""",
+    f"""
+CREATE FUNCTION pg_temp.hour_of(a bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT pg_temp.time_of_day(a) / {MICROSECONDS_PER_HOUR} $$""",
     """
 CREATE FUNCTION pg_temp.dot(a float8[], b float8[]) RETURNS float8 LANGUAGE sql IMMUTABLE STRICT AS
 $$ SELECT sum(pg_temp.times(x, y)) FROM unnest(a, b) AS both_of(x, y) $$""",
@@ -137,6 +148,8 @@ PostgresDialect.functions = COMMON_FUNCTIONS | {
     "*": numeric_function("pg_temp.times"),
     "/": _divide,
     "exp": numeric_function("pg_temp.power_of_e"),
+    "date_of_datetime": engine_function("pg_temp.date_of"),
+    "hour": engine_function("pg_temp.hour_of"),
     "cosine": engine_function("pg_temp.cosine"),
     "dot": engine_function("pg_temp.dot"),
     "distance": engine_function("pg_temp.distance"),

@@ -17,7 +17,14 @@ from relcrf.grounding.dialects.base import (
     number_literal,
     table,
 )
-from relcrf.grounding.dialects.functions import COMMON_FUNCTIONS, MAX_LETTERS, clamp_count, engine_function
+from relcrf.grounding.dialects.functions import (
+    COMMON_FUNCTIONS,
+    MAX_LETTERS,
+    MICROSECONDS_PER_DAY,
+    MICROSECONDS_PER_HOUR,
+    clamp_count,
+    engine_function,
+)
 from relcrf.grounding.plan import (
     AggregateTerm,
     Column,
@@ -152,6 +159,12 @@ _PREFIX = _sql_function(
 )
 
 SparkDialect.functions = COMMON_FUNCTIONS | {
+    "date_of_datetime": _sql_function(
+        f"date_add(DATE '1970-01-01', CAST(({{0}} - pmod({{0}}, {MICROSECONDS_PER_DAY}L)) div {MICROSECONDS_PER_DAY}L AS INT))"
+    ),
+    "weekday": _sql_function("weekday({0}) + 1"),
+    "days": _sql_function("datediff({1}, {0})"),
+    "hour": _sql_function(f"pmod({{0}}, {MICROSECONDS_PER_DAY}L) div {MICROSECONDS_PER_HOUR}L"),
     "dot": _sql_function(_DOT),
     "distance": _sql_function(
         "sqrt(aggregate(zip_with({0}, {1}, (x, y) -> (x - y) * (x - y)), 0D, (total, x) -> total + x))"

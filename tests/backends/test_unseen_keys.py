@@ -1,0 +1,46 @@
+"""Back-off from the weights of a key to shared weights: a key that training did not see has the weight 0."""
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf.data.dataset import Dataset
+
+MODEL = """
+domain Shop = open
+entity Order { predict late : bool  shop : Shop }
+template shared(o: Order) over o.late l2 0.01
+template shop(o: Order) over o.late per o.shop l2 1.0
+"""
+
+
+def orders(shops, late=None):
+    columns = {"id": np.arange(len(shops)), "shop": shops}
+    return Dataset({"order": columns if late is None else columns | {"late": late}})
+
+
+@pytest.fixture(scope="module")
+def fit():
+    shops = [f"s{k}" for k in range(20) for _ in range(10)]
+    late = [i % 10 < (9 if k == 0 else 2) for k in range(20) for i in range(10)]
+    return relcrf.parse(MODEL).fit(orders([*shops, "rare"], [*late, True]), backend="pseudo")
+
+
+def probability_late(fit, shop):
+    return fit.predict(orders([shop])).probabilities("late")[0, 1]
+
+
+def test_unseen_key_predicts_by_the_shared_template(fit):
+    log_odds = sum(
+        row["weight"] * (1 if row["pattern"] == "true" else -1)
+        for row in fit.weights().to_dicts()
+        if row["template"] == "shared"
+    )
+    assert probability_late(fit, "unseen") == pytest.approx(1 / (1 + np.exp(-log_odds)), abs=1e-6)
+    assert probability_late(fit, "unseen") == probability_late(fit, "another")
+
+
+def test_penalty_pulls_rare_key_towards_the_shared_template(fit):
+    unseen = probability_late(fit, "unseen")
+    assert unseen < probability_late(fit, "rare") < 0.8
+    assert probability_late(fit, "s0") > 0.6 > 0.3 > probability_late(fit, "s1")

@@ -40,6 +40,7 @@ CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
     "how-to/evaluate": ("few_labels", "pareto", "knowledge_graphs"),
     "how-to/explain": ("weights", "learned_graph"),
+    "how-to/README": ("link_records", "clusters"),
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>"),
     "reference/language": ("grammar",),
     "reference/api/README": tuple(_CLASSES),
@@ -56,6 +57,8 @@ CHILDREN = {
     "benchmarks/README": (
         "backends",
         "few_labels",
+        "learned_features",
+        "linkage",
         "ess_relational",
         "ess_sensors",
         "ess_extensions",

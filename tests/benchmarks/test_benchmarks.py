@@ -10,12 +10,13 @@ import pytest
 from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"choosing_tasks", "collective", "few_label_rivals", "network_task", "support"}
+SHARED = {"choosing_tasks", "collective", "few_label_rivals", "linkage_splink", "network_task", "support"}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {
     "animals_nations",
     "choosing",
     "classical",
+    "clusters",
     "cora",
     "entities",
     "few_labels",
@@ -45,6 +46,7 @@ KEYS = {
     "kills": "seed commands total",
     "knowledge": "hierarchy kinship",
     "language": "lines_per_second import_ratio",
+    "linkage": "records relcrf",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
     "optimisers": "web thermometers digits recipes",
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",

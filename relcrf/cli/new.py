@@ -126,6 +126,7 @@ def _print_aggregates(trial: AggregateTrial) -> None:
         if each.reason:
             print_note(f"{names[each.form]}: {each.reason}")
     print_line(str(trial))
+    print_notes(trial.warnings)
 
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
@@ -165,6 +166,7 @@ def _aggregates_as_dict(trial: AggregateTrial | None) -> dict[str, object]:
         "chosen": trial.chosen,
         "folds": trial.n_folds,
         "proposed": trial.n_proposed,
+        "warnings": list(trial.warnings),
         "forms": [{**asdict(each), "gain": each.gain if each.score else None} for each in trial.forms],
         "aggregates": [
             {"name": each.name, "text": each.text, "association": association, "is_in_model": is_kept}

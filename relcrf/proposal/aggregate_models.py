@@ -61,9 +61,9 @@ class AggregateValues:
             train: Mask of the training labels, shape (n_entities,).
         """
         labels, values = states[train], self.values[train]
-        ranks = rankdata(np.where(np.isnan(values), np.nan, values), axis=0, nan_policy="omit")
-        ranks = ranks - np.nanmean(ranks, axis=0, where=~np.isnan(ranks).all(axis=0))
-        ranks = np.nan_to_num(ranks)
+        present = ~np.isnan(values)
+        ranks = np.where(present, rankdata(values, axis=0, nan_policy="omit"), 0.0)
+        ranks = np.where(present, ranks - ranks.sum(axis=0) / np.maximum(present.sum(axis=0), 1), 0.0)
         total = (ranks**2).sum(axis=0)
         between = sum(
             (ranks[labels == y].sum(axis=0) ** 2 / (labels == y).sum() for y in np.unique(labels)), np.zeros(1)

@@ -33,7 +33,7 @@ HELD_OUT = "hide=0.2"
 COMPARED_FOLDS = "folds=5"
 """The folds on which models with and without aggregates are compared; a hash of an entity's key selects its fold."""
 
-MAX_SECONDS = 90.0
+MAX_SECONDS = 60.0
 """Time limit of the comparison. It is checked between folds and models, so that one training may exceed it."""
 
 MAX_COMPUTE_SECONDS = 20.0
@@ -76,6 +76,7 @@ class AggregateTrial:
         n_proposed: The number of enumerated aggregates.
         aggregates: Each aggregate whose values differ between entities, with its association with all labels and whether
             the model contains it; in descending order of the association.
+        warnings: The tables with dates, whose later rows are aggregated too.
     """
 
     forms: tuple[FormTrial, ...]
@@ -83,6 +84,7 @@ class AggregateTrial:
     n_folds: int
     n_proposed: int
     aggregates: tuple[tuple[ProposedAggregate, float, bool], ...]
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the choice and its reason as a sentence."""
@@ -215,11 +217,23 @@ class _Comparison:
             (self.found.aggregates[k], float(strength[k]), k in kept) for k in np.argsort(-strength, kind="stable")
         ]
         scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
-        aggregates = AggregateTrial(tuple(trials), chosen, n_folds, self.found.n_proposed, tuple(shown))
+        aggregates = AggregateTrial(
+            tuple(trials), chosen, n_folds, self.found.n_proposed, tuple(shown), _find_dates(self.draft)
+        )
         return self._draft(chosen, selected), ModelTrial(scores, aggregates=aggregates)
 
     def _of_entities(self, values: np.ndarray) -> np.ndarray:
         return values[self.block.start : self.block.start + self.block.count]
+
+
+def _find_dates(draft: ModelDraft) -> tuple[str, ...]:
+    """Return a warning for each table with a column of dates."""
+    return tuple(
+        f"aggregates read all rows of {table.name}, also rows that are later than a prediction: see column '{column.name}'"
+        for table in draft.analysis.tables
+        for column in [next((c for c in table.columns.values() if c.kind in ("date", "datetime")), None)]
+        if column is not None
+    )
 
 
 def _pool(predictions: Sequence[dict[str, ScoredLabels]], system: str) -> ScoredLabels:

@@ -121,7 +121,7 @@ def _print_aggregates(trial: AggregateTrial) -> None:
         if each.score is not None
     ]  # fmt: skip
     columns = ("aggregates in the model", "accuracy", "log-likelihood", "gain ± standard error")
-    print_table(f"models on the held-out labels of {trial.n_folds} folds (*: chosen)", columns, rows)
+    print_table(f"models on the held-out labels of {trial.n_folds} of 5 folds (*: chosen)", columns, rows)
     for each in trial.forms:
         if each.reason:
             print_note(f"{names[each.form]}: {each.reason}")

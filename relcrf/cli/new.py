@@ -13,9 +13,13 @@ import typer
 from relcrf.cli.options import JsonOption, MemoryOption
 from relcrf.cli.output import console, print_json, print_line, print_note, print_notes, print_table, show_progress
 from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.proposal.aggregate_models import FORMS
 from relcrf.proposal.proposal import Proposal, propose
 from relcrf.proposal.schema_diagram import schema_lines
-from relcrf.proposal.trial import BACKEND, ModelTrial
+from relcrf.proposal.trial import BACKEND, NO_AGGREGATES, AggregateTrial, ModelTrial
+
+MAX_SHOWN = 12
+"""Maximum number of aggregates that are printed; --json contains all."""
 
 
 def new(
@@ -91,10 +95,38 @@ def _print_trial(trial: ModelTrial) -> None:
         return
     names = {"majority": "the most frequent value", "local": "the model without relations", BACKEND: "the model"}
     rows = [(names[name], score.accuracy, score.log_likelihood) for name, score in trial.scores.items()]
+    if trial.aggregates is not None:
+        _print_aggregates(trial.aggregates)
     n_labels = next(iter(trial.scores.values())).n
     print_table(
         f"trial: predictions of {n_labels:,} held-out labels", ("prediction", "accuracy", "log-likelihood"), rows
     )
+
+
+def _print_aggregates(trial: AggregateTrial) -> None:
+    """Print the aggregates with the largest association with the labels, and the scores of the models that contain them."""
+    shown = [
+        (each.text, f"{association:.3f}", "yes" if is_kept else "no")
+        for each, association, is_kept in trial.aggregates[:MAX_SHOWN]
+    ]
+    title = f"aggregates: {min(len(trial.aggregates), MAX_SHOWN)} of {trial.n_proposed} that were proposed"
+    print_table(title, ("aggregate", "association", "in the model"), shown)
+    names = {NO_AGGREGATES: "no aggregates", **FORMS}
+    rows = [
+        (
+            f"{names[each.form]}{' *' if each.form == trial.chosen else ''}", each.score.accuracy, each.score.log_likelihood,
+            f"{each.gain:+.4f} ± {each.standard_error:.4f}",
+        )
+        for each in trial.forms
+        if each.score is not None
+    ]  # fmt: skip
+    columns = ("aggregates in the model", "accuracy", "log-likelihood", "gain ± standard error")
+    print_table(f"models on the held-out labels of {trial.n_folds} of 5 folds (*: chosen)", columns, rows)
+    for each in trial.forms:
+        if each.reason:
+            print_note(f"{names[each.form]}: {each.reason}")
+    print_line(str(trial))
+    print_notes(trial.warnings)
 
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
@@ -119,7 +151,25 @@ def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
         "variables": draft.n_variables,
         "labelled": draft.n_labelled,
         "trial": {n: asdict(score) for n, score in project.trial.scores.items()} if project.trial else {},
+        "aggregates": _aggregates_as_dict(project.trial.aggregates if project.trial else None),
         "commands": list(project.commands),
         "notes": list(draft.notes),
         "seconds": seconds,
+    }
+
+
+def _aggregates_as_dict(trial: AggregateTrial | None) -> dict[str, object]:
+    """Return the aggregates and the scores of the models with and without them; empty if there are no aggregates."""
+    if trial is None:
+        return {}
+    return {
+        "chosen": trial.chosen,
+        "folds": trial.n_folds,
+        "proposed": trial.n_proposed,
+        "warnings": list(trial.warnings),
+        "forms": [{**asdict(each), "gain": each.gain if each.score else None} for each in trial.forms],
+        "aggregates": [
+            {"name": each.name, "text": each.text, "association": association, "is_in_model": is_kept}
+            for each, association, is_kept in trial.aggregates
+        ],
     }

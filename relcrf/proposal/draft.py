@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +59,7 @@ class ModelDraft:
         templates: All proposed templates, including those that the text contains only as comments.
         plans: The grounding plan of each template of the model.
         notes: Messages about assumptions made while reading the tables.
+        name, commands: See `draft_model`.
     """
 
     analysis: TableAnalysis
@@ -68,6 +69,8 @@ class ModelDraft:
     plans: tuple[TemplatePlan, ...]
     grounding: Grounding
     notes: tuple[str, ...]
+    name: str = "model.rcrf"
+    commands: tuple[str, ...] = ()
 
     @property
     def n_variables(self) -> int:
@@ -150,7 +153,20 @@ def draft_model(
     _, data_notes = model.check(dataset)
     notes = tuple(dict.fromkeys((*map(str, analysis.near_misses), *analysis.notes, *data_notes)))
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
-    return ModelDraft(analysis, render(), model, tuple(templates), active_plans, grounding, notes)
+    return ModelDraft(
+        analysis, render(), model, tuple(templates), active_plans, grounding, notes, name, commands
+    )  # fmt: skip
+
+
+def replace_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) -> ModelDraft:
+    """Return the draft with other templates, checked and grounded on the same tables; empty templates are not removed."""
+    analysis, dataset = draft.analysis, draft.grounding.bound.dataset
+    text = model_text(
+        draft.name, analysis.schema, analysis.target, list(templates), analysis.alternatives, draft.commands
+    )
+    model = api.parse(text, draft.name)
+    plans, grounding = tuple(model.plan(dataset)), model.ground(dataset)
+    return replace(draft, text=text, model=model, templates=tuple(templates), plans=plans, grounding=grounding)
 
 
 def propose_model(

@@ -17,7 +17,7 @@ from relcrf.printable import mask_passwords
 from relcrf.proposal.draft import ModelDraft, TableAnalysis, analyse_tables, draft_model
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.target import PredictionTarget
-from relcrf.proposal.trial import ModelTrial, try_model
+from relcrf.proposal.trial import ModelTrial, choose_model
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def propose(
         model: Path of the model file to write, with the suffix .rcrf.
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
         force: Whether existing files may be overwritten.
-        with_trial: Whether the model is trained to predict held-out labels; see `try_model`.
+        with_trial: Whether the model is trained to predict held-out labels, with and without aggregates; see `choose_model`.
         analysed: The result of `analyse_source`, if it is known.
 
     Raises:
@@ -90,8 +90,9 @@ def propose(
         if manifest and manifest_draft:
             manifest_draft.write_text(manifest[1], encoding="utf-8")
         dataset = Dataset(source, manifest=manifest_draft, memory=memory)
-        draft = draft_model(model.name, analysis, dataset, commands, progress)
-    trial = try_model(draft, progress) if with_trial else None
+        draft, trial = draft_model(model.name, analysis, dataset, commands, progress), None
+        if with_trial:
+            draft, trial = choose_model(draft, progress)
     return Proposal(draft, model, manifest, mask_passwords(source), commands, trial)
 
 

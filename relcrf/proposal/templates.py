@@ -28,6 +28,7 @@ class ProposedTemplate:
         is_active: Whether the model contains the template; if not, the template is written as a comment.
         equality: A template with one weight for equal labels, which can replace a table of weights; None if this template
             has no table over both ends of a link.
+        column: The evidence of a template of single labels: `Entity.attribute`, or `Relation.argument.attribute`.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ProposedTemplate:
     text: str
     is_active: bool = True
     equality: ProposedTemplate | None = None
+    column: str = ""
 
 
 def propose_templates(schema: ProposedSchema, target: PredictionTarget) -> list[ProposedTemplate]:
@@ -59,7 +61,7 @@ class _TemplateBuilder:
         for attribute in self.target.attributes:
             self._add_for_attribute(entity, attribute, f"_{attribute.name}" if has_several else "")
         for one, other in combinations(self.target.attributes, 2):
-            x = _binder_name(entity.name)
+            x = binder_name(entity.name)
             self._add(
                 f"{one.name}_{other.name}", "co-occurrence of two labels of an entity",
                 f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
@@ -67,20 +69,27 @@ class _TemplateBuilder:
         return self.templates
 
     def _add(
-        self, name: str, comment: str, binders: str, *clauses: str, derivation: str = "", is_active: bool = True
+        self,
+        name: str,
+        comment: str,
+        binders: str,
+        *clauses: str,
+        derivation: str = "",
+        is_active: bool = True,
+        column: str = "",
     ) -> None:
         name = self.names.reserve(argument_name(name))
         text = "\n    ".join([f"template {name}{binders}", *clauses])
-        self.templates.append(ProposedTemplate(name, comment, derivation + text, is_active))
+        self.templates.append(ProposedTemplate(name, comment, derivation + text, is_active, column=column))
 
     # Attributes
 
     def _add_for_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
-        x, label = _binder_name(entity.name), attribute.name
+        x, label = binder_name(entity.name), attribute.name
         binder, target = f"({x}: {entity.name})", f"{x}.{label}"
         self._add(f"prior{suffix}", f"frequency of each value of {label}", binder, f"over {target}")
         for bag in entity.bags:
-            w = _binder_name(bag.domain, x)
+            w = binder_name(bag.domain, x)
             self._add(
                 f"{bag.name.removesuffix('s')}{suffix}", f"{label} depends on each value in {bag.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
@@ -91,7 +100,8 @@ class _TemplateBuilder:
             evidence = _evidence_clause(f"{x}.{other.name}", other)
             if evidence:
                 comment = f"{label} depends on {other.name}"
-                self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
+                column = f"{entity.name}.{other.name}"
+                self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence, column=column)
         if entity.sequence:
             self._add_for_sequence(entity, attribute, suffix)
         for relation in self.schema.relations:
@@ -132,12 +142,12 @@ class _TemplateBuilder:
     ) -> None:
         own, others = relation.arguments_of(entity), relation.other_arguments(entity)
         lower = snake_case(relation.name)
-        x, label = _binder_name(entity.name), attribute.name
+        x, label = binder_name(entity.name), attribute.name
         if len(own) == 2:
             self._add_pair_template(entity, attribute, relation, f"{lower}{suffix}")
         elif len(own) == 1:
-            names = _binder_names(others, {own[0].name: x})
-            atom = _atom(relation, names)
+            names = binder_names(others, {own[0].name: x})
+            atom = render_atom(relation, names)
             if not others:
                 binder, comment = f"({x}: {entity.name})", f"{label} of the entities in {relation.name}"
                 self._add(f"{lower}{suffix}", comment, binder, f"where {atom}", f"over {x}.{label}")
@@ -157,7 +167,9 @@ class _TemplateBuilder:
                             f"{label} depends on {other.name} of each {argument.type_name} entity in {relation.name}"
                         )
                         name = f"{lower}_{other.name}{suffix}"
-                        self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", evidence)
+                        column = f"{relation.name}.{argument.name}.{other.name}"
+                        clauses = (f"where {atom}", f"over {x}.{label}", evidence)
+                        self._add(name, comment, binders, *clauses, column=column)
                 if not entity.sequence:
                     self._add_shared_template(entity, attribute, relation, own[0], argument, f"same_{lower}{suffix}")
 
@@ -165,7 +177,9 @@ class _TemplateBuilder:
         self, entity: ProposedEntity, attribute: ProposedAttribute, relation: ProposedRelation, name: str
     ) -> None:
         first, second = relation.arguments_of(entity)
-        atom = _atom(relation, _binder_names(relation.other_arguments(entity), {first.name: "a", second.name: "b"}))
+        atom = render_atom(
+            relation, binder_names(relation.other_arguments(entity), {first.name: "a", second.name: "b"})
+        )
         binders = _pair_binders(entity)
         distinct = "a < b" if relation.is_symmetric else "a != b"
         clauses = [f"where {atom} and {distinct}", self._pair_clause(attribute, symmetric=relation.is_symmetric)]
@@ -218,7 +232,7 @@ class _TemplateBuilder:
         def atom(x: str) -> str:
             others = [a for a in relation.arguments if a is not own and a is not shared]
             names = {own.name: x, shared.name: "s"} | {a.name: f"q{x}{k}" for k, a in enumerate(others)}
-            return _atom(relation, names)
+            return render_atom(relation, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
         comment = f"{entity.name} entities with a common {shared.type_name} entity tend to have equal labels"
@@ -227,8 +241,8 @@ class _TemplateBuilder:
     # Relations
 
     def _add_for_target(self, relation: ProposedRelation) -> None:
-        names = _binder_names(relation.arguments, {})
-        atom = _atom(relation, names)
+        names = binder_names(relation.arguments, {})
+        atom = render_atom(relation, names)
         binders = _binders(relation, names)
         keys = [a for a in relation.arguments if a.entity is None]
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
@@ -289,7 +303,7 @@ class _TemplateBuilder:
                 atoms = []
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
                     names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
-                    atoms.append(_atom(relation, names | {common.name: "s", own.name: name}))
+                    atoms.append(render_atom(relation, names | {common.name: "s", own.name: name}))
                 noun = "value" if shared.entity is None else "entity"
                 relation_name = self.relations.reserve(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.type_name}, {y}: {yours.type_name})"
@@ -306,9 +320,9 @@ class _TemplateBuilder:
             return
         (key,) = keys
         s = names[key.name]
-        t = _binder_name("", *names.values(), s)
+        t = binder_name("", *names.values(), s)
         binders = _binders(relation, names)[:-1] + f", {t}: {key.type_name})"
-        pair = (_atom(relation, names), _atom(relation, names | {key.name: t}))
+        pair = (render_atom(relation, names), render_atom(relation, names | {key.name: t}))
         joined = ", ".join(pair) if relation.levels else " and ".join(pair)
         name = self.names.reserve("together")
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
@@ -339,7 +353,7 @@ def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[
     return guards
 
 
-def _atom(relation: ProposedRelation, names: dict[str, str]) -> str:
+def render_atom(relation: ProposedRelation, names: dict[str, str]) -> str:
     return f"{relation.name}({', '.join(names[a.name] for a in relation.arguments)})"
 
 
@@ -355,16 +369,16 @@ def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
     return "(" + ", ".join(f"{names[a.name]}: {a.type_name}" for a in relation.arguments) + ")"
 
 
-def _binder_name(type_name: str, *taken: str) -> str:
+def binder_name(type_name: str, *taken: str) -> str:
     """Return an unused letter as the name of a binder (variable): the first letter of its type, or another letter."""
     letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
 
-def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
+def binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
     """Return a copy of `names` (binders by argument name), to which a binder is added for each of `arguments`."""
     for argument in arguments:
-        names = names | {argument.name: _binder_name(argument.type_name, *names.values())}
+        names = names | {argument.name: binder_name(argument.type_name, *names.values())}
     return names
 
 

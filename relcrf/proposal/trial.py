@@ -1,24 +1,106 @@
-"""Trials of proposed models: training without a part of the labels, and the scores of the predictions of that part."""
+"""Trials of proposed models: training without a part of the labels, and the scores of the predictions of that part.
+
+Models with and without aggregates are cross-validated on the same folds, and the best one is chosen. In each fold, the
+aggregates are selected by the training labels of the fold.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from relcrf import api
-from relcrf.data.split_plan import parse_split
+from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import RelcrfError
-from relcrf.evaluation.measures import Score
+from relcrf.evaluation.measures import Score, ScoredLabels
 from relcrf.evaluation.predictions import LOCAL, MAJORITY
+from relcrf.evaluation.splits import labelled_in_grounding, make_folds
 from relcrf.grounding.derive import Progress
-from relcrf.proposal.draft import ModelDraft
+from relcrf.grounding.grounding import Grounding
+from relcrf.proposal.aggregate_models import FORMS, AggregateValues, compute_aggregates, templates_with
+from relcrf.proposal.aggregates import ProposedAggregate
+from relcrf.proposal.draft import ModelDraft, replace_templates
 
 MAX_VARIABLES = 20_000
 """Maximum number of variables of a model that is tried; larger models take minutes to train."""
 
 HELD_OUT = "hide=0.2"
-"""The held-out labels: a random fifth."""
+"""The held-out labels of models without aggregates: a random fifth."""
+
+COMPARED_FOLDS = "folds=5"
+"""The folds on which models with and without aggregates are compared; a hash of an entity's key selects its fold."""
+
+MAX_SECONDS = 90.0
+"""Time limit of the comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
+fold, the limit is checked between the models, so that the training of one model may exceed it."""
+
+MAX_COMPUTE_SECONDS = 20.0
+"""Time limit for the values of the aggregates."""
+
+MIN_STANDARD_ERRORS = 2.0
+"""Minimum gain of a model with aggregates over the model without, in standard errors of the paired difference. The better of
+two models without a real gain exceeds one standard error in up to 30 % of the cases."""
 
 BACKEND = "auto"
+
+NO_AGGREGATES = "none"
+"""The form of the model without aggregates."""
+
+
+@dataclass(frozen=True)
+class FormTrial:
+    """The score of a model with aggregates in one form, or without aggregates.
+
+    Args:
+        form: One of `FORMS`, or `NO_AGGREGATES`.
+        score: None if the model failed.
+        gain, standard_error: The mean gain in log-likelihood over the model without aggregates.
+        reason: Why the model failed.
+    """
+
+    form: str
+    score: Score | None
+    gain: float = 0.0
+    standard_error: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AggregateTrial:
+    """The comparison of models with and without aggregates.
+
+    Args:
+        chosen: The form with the largest likelihood; `NO_AGGREGATES` if none is better by `MIN_STANDARD_ERRORS`.
+        n_folds: The number of folds that were compared within the time limit.
+        n_proposed: The number of enumerated aggregates.
+        aggregates: Each aggregate whose values differ between entities, with its association with all labels and whether
+            the model contains it; in descending order of the association.
+        warnings: The tables with dates, whose later rows are aggregated too.
+    """
+
+    forms: tuple[FormTrial, ...]
+    chosen: str
+    n_folds: int
+    n_proposed: int
+    aggregates: tuple[tuple[ProposedAggregate, float, bool], ...]
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the choice and its reason as a sentence."""
+        n_kept = sum(is_kept for _, _, is_kept in self.aggregates)
+        best = max((each for each in self.forms if each.score is not None), key=lambda each: each.gain)
+        gain = f"{best.gain:+.4f} ± {best.standard_error:.4f} nats per label"
+        if self.chosen != NO_AGGREGATES:
+            return (
+                f"the model contains {n_kept} of {self.n_proposed} proposed aggregates, as {FORMS[self.chosen]}: {gain}"
+            )
+        reason = (
+            "none improves the predictions" if best.form == NO_AGGREGATES else f"the best gain is uncertain: {gain}"
+        )
+        return f"the model contains none of {self.n_proposed} proposed aggregates: {reason}"
 
 
 @dataclass(frozen=True)
@@ -27,20 +109,137 @@ class ModelTrial:
 
     Args:
         scores: The score of each system: the majority value, `local` (without relations) and the model.
+        aggregates: The comparison of models with and without aggregates; None if there are no aggregates.
     """
 
     scores: dict[str, Score]
     reason: str = ""
+    aggregates: AggregateTrial | None = None
 
 
-def try_model(draft: ModelDraft, progress: Progress = lambda name: None) -> ModelTrial:
-    """Train a proposed model without a fifth of the labels, and score its predictions of them."""
+def choose_model(draft: ModelDraft, progress: Progress = lambda name: None) -> tuple[ModelDraft, ModelTrial]:
+    """Return the draft or, if this improves the predictions of held-out labels, the draft with aggregates; and its scores."""
     if draft.n_variables > MAX_VARIABLES:
-        return ModelTrial({}, f"it has more than {MAX_VARIABLES:,} variables")
+        return draft, ModelTrial({}, f"it has more than {MAX_VARIABLES:,} variables")
+    progress("aggregates")
+    found = AggregateValues((), np.zeros((0, 0)), 0)
+    if len(draft.analysis.target.attributes) == 1:
+        found = compute_aggregates(draft, MAX_COMPUTE_SECONDS)
     progress("trial")
     try:
-        found = api.evaluate(draft.grounding, [BACKEND], parse_split(HELD_OUT), settings={BACKEND: {"effort": "quick"}})
+        if not found.aggregates:
+            return draft, ModelTrial({k: each.score() for k, each in _predict(draft.grounding, HELD_OUT).items()})
+        return _Comparison(draft, found, progress).run()
     except RelcrfError as error:
-        return ModelTrial({}, error.diagnostics[0].message)
-    attribute = found.predictions.attributes[0]
-    return ModelTrial({name: found.predictions.score(name, attribute) for name in (MAJORITY, LOCAL, BACKEND)})
+        return draft, ModelTrial({}, error.diagnostics[0].message)
+
+
+def _predict(grounding: Grounding, split: SplitPlan | str) -> dict[str, ScoredLabels]:
+    """Return the predictions of the held-out labels by the majority value, `local` and `auto`."""
+    found = api.evaluate(grounding, [BACKEND], split, settings={BACKEND: {"effort": "quick"}}).predictions
+    return {name: found.pooled(name, found.attributes[0]) for name in (MAJORITY, LOCAL, BACKEND)}
+
+
+class _Comparison:
+    """The cross-validation of the models with and without aggregates."""
+
+    def __init__(self, draft: ModelDraft, found: AggregateValues, progress: Progress) -> None:
+        self.draft, self.found, self.progress = draft, found, progress
+        (self.block,) = (each for each in draft.grounding.blocks if not each.is_latent)
+        self.states = self._of_entities(draft.grounding.states)
+        self.drafts: dict[tuple[str, tuple[int, ...]], ModelDraft] = {}
+        self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {NO_AGGREGATES: [], **{form: [] for form in FORMS}}
+        self.reasons: dict[str, str] = {}
+
+    def run(self) -> tuple[ModelDraft, ModelTrial]:
+        """Return the chosen draft and its scores.
+
+        Raises:
+            RelcrfError: The model without aggregates cannot be evaluated.
+        """
+        plan, labelled, started = (
+            parse_split(COMPARED_FOLDS),
+            labelled_in_grounding(self.draft.grounding),
+            time.perf_counter(),
+        )
+        folds = make_folds(self.draft.grounding, plan)
+        for number, fold in enumerate(folds):
+            fold_started = time.perf_counter()
+            self.progress(f"trial {number + 1} of {len(folds)}")
+            selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
+            for form in self.predictions:
+                if form not in self.reasons:
+                    self._predict_fold(form, selected, replace(plan, holdout=(fold.name,)))
+                if time.perf_counter() - started > MAX_SECONDS and not number:
+                    self._omit_missing_forms()
+            now = time.perf_counter()
+            if now - started + (now - fold_started) > MAX_SECONDS:
+                break
+        return self._choose(number + 1)
+
+    def _predict_fold(self, form: str, selected: tuple[int, ...], plan: SplitPlan) -> None:
+        try:
+            self.predictions[form].append(_predict(self._draft(form, selected).grounding, plan))
+        except RelcrfError as error:
+            if form == NO_AGGREGATES:
+                raise
+            self.reasons[form] = error.diagnostics[0].message
+
+    def _omit_missing_forms(self) -> None:
+        for form, predictions in self.predictions.items():
+            if not predictions:
+                self.reasons.setdefault(form, f"it was not tried within {MAX_SECONDS:g} seconds")
+
+    def _draft(self, form: str, selected: tuple[int, ...]) -> ModelDraft:
+        if form == NO_AGGREGATES:
+            return self.draft
+        key = (form, selected)
+        if key not in self.drafts:
+            self.drafts[key] = replace_templates(self.draft, templates_with(self.draft, self.found, selected, form))
+        return self.drafts[key]
+
+    def _choose(self, n_folds: int) -> tuple[ModelDraft, ModelTrial]:
+        """Choose the form with the largest mean log-probability of the labels."""
+        base = _pool(self.predictions[NO_AGGREGATES], BACKEND).item_measures["log_loss"]
+        trials = []
+        for form, predictions in self.predictions.items():
+            if form in self.reasons:
+                trials.append(FormTrial(form, None, -np.inf, reason=self.reasons[form]))
+                continue
+            pooled = _pool(predictions, BACKEND)
+            gains = base - pooled.item_measures["log_loss"]
+            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
+            trials.append(FormTrial(form, pooled.score(), float(gains.mean()), error))
+        best = max(trials, key=lambda each: each.gain)
+        is_better = best.gain > MIN_STANDARD_ERRORS * best.standard_error
+        chosen = best.form if is_better else NO_AGGREGATES
+        everything = self.states >= 0
+        selected = self.found.select(self.states, everything)
+        strength = self.found.associations(self.states, everything)
+        kept = set(selected) if is_better else set()
+        shown = [
+            (self.found.aggregates[k], float(strength[k]), k in kept) for k in np.argsort(-strength, kind="stable")
+        ]
+        scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
+        aggregates = AggregateTrial(
+            tuple(trials), chosen, n_folds, self.found.n_proposed, tuple(shown), _find_dates(self.draft)
+        )
+        return self._draft(chosen, selected), ModelTrial(scores, aggregates=aggregates)
+
+    def _of_entities(self, values: np.ndarray) -> np.ndarray:
+        return values[self.block.start : self.block.start + self.block.count]
+
+
+def _find_dates(draft: ModelDraft) -> tuple[str, ...]:
+    """Return a warning for each table with a column of dates."""
+    return tuple(
+        f"aggregates read all rows of {table.name}, also rows that are later than a prediction: see column '{column.name}'"
+        for table in draft.analysis.tables
+        for column in [next((c for c in table.columns.values() if c.kind in ("date", "datetime")), None)]
+        if column is not None
+    )
+
+
+def _pool(predictions: Sequence[dict[str, ScoredLabels]], system: str) -> ScoredLabels:
+    parts = [each[system] for each in predictions]
+    return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
+from threadpoolctl import threadpool_limits
 
 from relcrf.errors import DataError, Diagnostic, RelcrfError
 from relcrf.graph.folds import balanced_folds, stratified_folds
@@ -28,6 +29,9 @@ from relcrf.unaries.estimators import SHORT_NAMES, EstimatorSpec, candidate_esti
 
 N_FOLDS = 10
 """Number of folds; each out-of-fold score comes from an estimator that was trained on four fifths of the labels."""
+
+MAX_SINGLE_THREAD_LABELS = 5_000
+"""Number of labels up to which estimators use one thread; with 150 labels, two threads on busy cores took 8 times longer."""
 
 GIANT_FRACTION = 0.5
 """Fraction of the training labels in one component above which folds divide components."""
@@ -118,11 +122,12 @@ def cross_fit(
         _Trial(feature, spec, definition.kind, inputs, rows, labels, n_categories, seed)
         for spec in _candidates(definition, inputs)
     ]
-    scored = [(trial, *trial.cross_fit(fold)) for trial in trials]
-    best, raw, loss = min(scored, key=lambda each: each[2])
+    with _limit_threads(len(rows)):
+        scored = [(trial, *trial.cross_fit(fold)) for trial in trials]
+        best, raw, loss = min(scored, key=lambda each: each[2])
+        encoder, model = best.fit(np.ones(len(rows), dtype=bool))
     codes = labels.astype(np.int64)
     temperature = 1.0 if categories is None else _fit_temperature(raw, codes, _platt_smoothing(codes))
-    encoder, model = best.fit(np.ones(len(rows), dtype=bool))
     summary: dict[str, float | int | str] = {
         "labels": len(rows),
         "folds": f"{int(fold.max()) + 1} of {'components' if by_component else 'labels'}",
@@ -138,6 +143,13 @@ def cross_fit(
     out = fitted.scores(inputs, n_categories)
     out[rows] = fitted.to_values(raw)
     return fitted, out
+
+
+def _limit_threads(n_labels: int) -> AbstractContextManager[Any]:
+    """Return a context in which estimators use one thread if there are few labels."""
+    import sklearn.ensemble  # noqa: F401 - the limit applies to loaded libraries
+
+    return threadpool_limits(1) if n_labels <= MAX_SINGLE_THREAD_LABELS else nullcontext()
 
 
 def _require_labels(feature: Feature, kind: str, labels: np.ndarray) -> None:

@@ -1,0 +1,171 @@
+"""Models with aggregates: the values of aggregates, their association with labels, and templates that contain them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import rankdata
+
+from relcrf import api
+from relcrf.errors import RelcrfError
+from relcrf.grounding.learned_values import read_inputs
+from relcrf.model.learned import learned_features
+from relcrf.model.spec import LearnedDefinition
+from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates
+from relcrf.proposal.draft import ModelDraft
+from relcrf.proposal.schema import ProposedAttribute
+from relcrf.proposal.templates import ProposedTemplate, binder_name
+
+MAX_SELECTED = 24
+"""Maximum number of aggregates of a model: those with the largest association with the training labels."""
+
+MAX_PAIRS = 5_000_000
+"""Maximum number of pairs of an aggregate whose values are computed."""
+
+MAX_CATEGORIES = 100
+"""Maximum number of values of an attribute that is an input of the classifier."""
+
+MAX_MISSING = 0.9
+"""Maximum fraction of entities for which an aggregate has no value."""
+
+FORMS = {
+    "linear": "a weight for each aggregate and label",
+    "learned": "a classifier of the attributes and the aggregates",
+}
+"""The forms in which a model contains aggregates, with descriptions."""
+
+
+@dataclass(frozen=True, eq=False)
+class AggregateValues:
+    """The values of aggregates for all predicted entities, shape (n_entities, n_aggregates); NaN if missing.
+
+    Args:
+        n_proposed: The number of enumerated aggregates, including those that are constant, repeated or too expensive.
+    """
+
+    aggregates: tuple[ProposedAggregate, ...]
+    values: np.ndarray
+    n_proposed: int
+
+    def associations(self, states: np.ndarray, train: np.ndarray) -> np.ndarray:
+        """Return the association of each aggregate with the training labels, shape (n_aggregates,).
+
+        It is the fraction of the variance of the ranks between labels: the statistic of Kruskal and Wallis, divided by the
+        number of labels minus one. Missing values have the median rank.
+
+        Args:
+            states: The labels of the entities, shape (n_entities,).
+            train: Mask of the training labels, shape (n_entities,).
+        """
+        labels, values = states[train], self.values[train]
+        present = ~np.isnan(values)
+        ranks = np.where(present, rankdata(values, axis=0, nan_policy="omit"), 0.0)
+        ranks = np.where(present, ranks - ranks.sum(axis=0) / np.maximum(present.sum(axis=0), 1), 0.0)
+        total = (ranks**2).sum(axis=0)
+        between = sum(
+            (ranks[labels == y].sum(axis=0) ** 2 / (labels == y).sum() for y in np.unique(labels)), np.zeros(1)
+        )
+        return np.asarray(between / np.where(total > 0, total, 1.0))
+
+    def select(self, states: np.ndarray, train: np.ndarray) -> tuple[int, ...]:
+        """Return the indices, ascending, of the aggregates with the largest association with the training labels."""
+        strength = self.associations(states, train)
+        best = np.argsort(-strength, kind="stable")[:MAX_SELECTED]
+        return tuple(sorted(int(k) for k in best if strength[k] > 0))
+
+
+def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
+    """Return the proposed aggregates of a draft with their values; constant and repeated ones are omitted.
+
+    Args:
+        seconds: Time limit; aggregates after it are omitted.
+    """
+    started, proposed = time.perf_counter(), enumerate_aggregates(draft.analysis)
+    kept: list[ProposedAggregate] = []
+    columns: list[np.ndarray] = []
+    seen: set[bytes] = set()
+    target = draft.analysis.target
+    if proposed and target.entity is not None:
+        entity, x = target.entity.name, binder_name(target.entity.name)
+        texts = ", ".join(each.text for each in proposed)
+        declaration = (
+            f"feature aggregates_({x}: {entity}) = classifier of {x}.{target.attributes[0].name} from {texts}\n"
+        )
+        (feature,) = learned_features(api.parse(f"{draft.text}\n{declaration}").spec)
+        definition = feature.definition
+        assert isinstance(definition, LearnedDefinition)
+        for each, node in zip(proposed, definition.inputs, strict=True):
+            if time.perf_counter() - started > seconds:
+                break
+            single = replace(feature, definition=replace(definition, inputs=(node,)))
+            try:
+                (found,) = read_inputs(draft.grounding.bound, single, MAX_PAIRS)
+            except RelcrfError:  # too many pairs, or numbers that are too large
+                continue
+            column = np.asarray(found.values, dtype=np.float64)[:, 0]
+            fingerprint = _fingerprint(column)
+            if fingerprint is not None and fingerprint not in seen:
+                seen.add(fingerprint)
+                kept.append(each)
+                columns.append(column)
+    values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
+    return AggregateValues(tuple(kept), values, len(proposed))
+
+
+def _fingerprint(column: np.ndarray) -> bytes | None:
+    """Return bytes that are equal for columns that are multiples of each other; None if a column is constant or missing."""
+    present = column[~np.isnan(column)]
+    if len(present) < (1 - MAX_MISSING) * len(column) or not len(present) or present.min() == present.max():
+        return None
+    return np.asarray(np.round((column - present.mean()) / present.std(), 6) + 0.0).tobytes()
+
+
+def templates_with(
+    draft: ModelDraft, found: AggregateValues, selected: Sequence[int], form: str
+) -> list[ProposedTemplate]:
+    """Return the templates of a draft and a template with aggregates.
+
+    The classifier of the form `learned` replaces the templates of evidence that it reads completely.
+
+    Args:
+        selected: Indices of the aggregates.
+        form: One of `FORMS`.
+    """
+    target = draft.analysis.target
+    assert target.entity is not None
+    entity, label = target.entity, target.attributes[0].name
+    x = binder_name(entity.name)
+    aggregates = [found.aggregates[k] for k in selected]
+    features = [f"# {each.comment}\nfeature {each.name}({x}: {entity.name}) = {each.text}" for each in aggregates]
+    own = [each for each in entity.attributes if _is_input(each) and each not in target.attributes]
+    covered: set[str] = set()
+    if form == "linear":
+        terms = []
+        for each, k in zip(aggregates, selected, strict=True):
+            term, column = f"{each.name}({x})", found.values[:, k]
+            is_skewed = np.nanmin(column) >= 0 and np.nanmax(column) > 20
+            terms.append(f"standardise({f'log1p({term})' if is_skewed else term})")
+        comment = f"{label} depends on {len(aggregates)} aggregates: a weight for each aggregate and label"
+    else:
+        inputs = [f"{x}.{each.name}" for each in own] + [f"{each.name}({x})" for each in aggregates]
+        features.append(
+            f"# an estimator of scikit-learn, which is trained on the training labels\n"
+            f"feature summary({x}: {entity.name}) = classifier of {x}.{label} from {', '.join(inputs)}"
+        )
+        terms = [f"summary({x})"]
+        comment = f"{label} depends on a classifier of {len(own)} attributes and {len(aggregates)} aggregates"
+        omitted = {each.column for k, each in enumerate(found.aggregates) if k not in selected}
+        covered = {f"{entity.name}.{each.name}" for each in own} | {each.column for each in aggregates} - omitted - {""}
+    text = f"template aggregates({x}: {entity.name})\n    over {x}.{label}\n    by {', '.join(terms)}"
+    kept = [each for each in draft.templates if each.column not in covered]
+    return [*kept, ProposedTemplate("aggregates", comment, "\n\n".join([*features, text]))]
+
+
+def _is_input(attribute: ProposedAttribute) -> bool:
+    """Return True if the classifier reads an attribute; the model keeps the templates of other attributes."""
+    if attribute.is_discrete:
+        return attribute.distinct <= MAX_CATEGORIES
+    return attribute.type in ("integer", "real", "datetime")

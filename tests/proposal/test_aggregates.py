@@ -1,0 +1,144 @@
+"""Aggregates of proposed models: enumeration, association with training labels, and the choice by held-out labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import kruskal
+from tables import write_tables
+
+import relcrf
+from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.predictions import LOCAL, MAJORITY
+from relcrf.proposal import aggregate_models, aggregates, proposal, trial
+from relcrf.proposal.aggregate_models import AggregateValues, compute_aggregates, templates_with
+
+
+@pytest.fixture(scope="module")
+def draft(tmp_path_factory):
+    """Return the draft of a model of 80 customers, of whom those with 3 or 4 orders are loyal, and 30 products."""
+    rng = np.random.default_rng(0)
+    n_orders = rng.integers(1, 7, size=80)
+    customer = [
+        {"id": f"c{k}", "age": int(rng.integers(20, 70)), "loyal": ["no", "yes"][int(n in (3, 4))]}
+        for k, n in enumerate(n_orders)
+    ]
+    product = [
+        {"id": f"p{k}", "colour": ["red", "blue"][k % 2], "cost": float(k), "since": "2024-01-02"} for k in range(30)
+    ]
+    pairs = [(k, p) for k, n in enumerate(n_orders) for p in rng.choice(30, size=n, replace=False)]
+    ordered = [{"customer": f"c{k}", "product": f"p{p}"} for k, p in pairs]
+    folder = write_tables(tmp_path_factory.mktemp("orders"), customer=customer, product=product, ordered=ordered)
+    made = proposal.propose(str(folder), folder.parent / "m.rcrf", "customer.loyal", DEFAULT_MEMORY, force=True)
+    return made.draft
+
+
+@pytest.fixture(scope="module")
+def found(draft):
+    return compute_aggregates(draft, 60)
+
+
+def test_aggregates_of_one_and_two_hops(draft, found):
+    texts = {each.name: each.text for each in aggregates.enumerate_aggregates(draft.analysis)}
+    assert texts["n_ordered"] == "count { p where Ordered(c, p) }"
+    assert texts["n_ordered_colour_red"] == 'count { p where Ordered(c, p) and p.colour == "red" }'
+    assert texts["mean_ordered_cost"] == "mean { p.cost where Ordered(c, p) }"
+    assert texts["n_ordered_ordered"] == "count { x where Ordered(c, p) and Ordered(x, p) and x != c }"
+    assert texts["max_ordered_ordered_age"].startswith("max { x.age where ")
+    assert not any("loyal" in text for text in texts.values())
+    values = dict(zip((each.name for each in found.aggregates), found.values.T, strict=True))
+    assert (values["n_ordered"] == values["n_ordered_colour_red"] + values["n_ordered_colour_blue"]).all()
+    assert "latest_ordered_since" not in values  # constant
+
+
+def test_number_of_aggregates_is_limited(draft, monkeypatch):
+    monkeypatch.setattr(aggregates, "MAX_AGGREGATES", 3)
+    assert len(aggregates.enumerate_aggregates(draft.analysis)) == 3
+
+
+def test_association_is_the_kruskal_statistic_of_training_labels():
+    rng = np.random.default_rng(1)
+    values, states, train = rng.integers(5, size=(60, 3)).astype(float), rng.integers(3, size=60), np.arange(60) < 40
+    found = AggregateValues(tuple("abc"), values, 3)
+    expected = [kruskal(*(column[:40][states[:40] == y] for y in range(3))).statistic / 39 for column in values.T]
+    assert found.associations(states, train) == pytest.approx(expected)
+    other = np.where(train, states, 2 - states)
+    assert (found.associations(other, train) == found.associations(states, train)).all()
+
+
+def test_association_with_missing_values_and_selection(monkeypatch):
+    values = np.column_stack([np.full(6, np.nan), [0, 0, 0, 1, 1, 1], [0, np.nan, 0, 1, np.nan, 0], [1, 0, 1, 1, 0, 1]])
+    found = AggregateValues(tuple("abcd"), values, 4)
+    states = np.array([0, 0, 0, 1, 1, 1])
+    strength = found.associations(states, states >= 0)
+    assert strength[0] == 0 and strength[1] == pytest.approx(1) and 0 < strength[2] < 1 and strength[3] == 0
+    assert found.select(states, states >= 0) == (1, 2)
+    monkeypatch.setattr(aggregate_models, "MAX_SELECTED", 1)
+    assert found.select(states, states >= 0) == (1,)
+
+
+def test_forms_are_models(draft, found):
+    everything = range(len(found.aggregates))
+    linear = templates_with(draft, found, everything, "linear")
+    assert [each.name for each in linear] == [*(each.name for each in draft.templates), "aggregates"]
+    assert "standardise(n_ordered(c))" in linear[-1].text
+    learned = templates_with(draft, found, everything, "learned")
+    assert {"age", "ordered_colour", "ordered_cost"}.isdisjoint(each.name for each in learned)
+    few = templates_with(draft, found, [0], "learned")
+    assert {"ordered_colour", "ordered_cost"} <= {each.name for each in few}
+    text = trial.replace_templates(draft, learned).text
+    assert "classifier of c.loyal from c.age, n_ordered(c)" in text and relcrf.parse(text).warnings == ()
+
+
+def fake_predictions(monkeypatch, chances):
+    """Replace training by predictions that give each label a chance, by the number of aggregates in the model."""
+
+    def predict(grounding, split):
+        name = "none" if "aggregates" not in {t.name for t in grounding.templates} else "linear"
+        chance = np.resize(chances[name], 16)
+        labels = ScoredLabels(np.column_stack([1 - chance, chance]), np.ones(16, dtype=int))
+        return dict.fromkeys((MAJORITY, LOCAL, trial.BACKEND), labels)
+
+    monkeypatch.setattr(trial, "_predict", predict)
+    monkeypatch.setattr(trial, "FORMS", {"linear": "weights"})
+
+
+@pytest.mark.parametrize(
+    ("chances", "chosen"),
+    [([0.8], "linear"), ([0.6], "none"), ([0.5], "none"), ([0.99, 0.39], "none")],
+    ids=["better", "equal", "worse", "uncertain"],
+)
+def test_aggregates_are_kept_only_if_held_out_labels_improve(chances, chosen, draft, monkeypatch):
+    fake_predictions(monkeypatch, {"none": [0.6], "linear": chances})
+    better, result = trial.choose_model(draft)
+    assert result.aggregates.chosen == chosen and result.aggregates.n_folds == 5
+    assert ("aggregates" in {t.name for t in better.templates}) == (chosen == "linear")
+    assert any(is_kept for _, _, is_kept in result.aggregates.aggregates) == (chosen == "linear")
+    assert result.scores[trial.BACKEND].log_likelihood >= np.log(0.6) - 1e-12
+    assert len(result.aggregates.warnings) == 1 and "column 'since'" in result.aggregates.warnings[0]
+
+
+def test_time_limit_stops_after_the_first_fold(draft, monkeypatch):
+    fake_predictions(monkeypatch, {"none": [0.6], "linear": [0.9]})
+    monkeypatch.setattr(trial, "MAX_SECONDS", 0.0)
+    same, result = trial.choose_model(draft)
+    assert same is draft and result.aggregates.n_folds == 1
+    assert "not tried within" in result.aggregates.forms[1].reason
+
+
+def test_many_or_several_targets_have_no_aggregates(draft, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 10)
+    same, result = trial.choose_model(draft)
+    assert same is draft and result.aggregates is None and "more than 10 variables" in result.reason
+    relation = replace(draft.analysis, target=replace(draft.analysis.target, entity=None))
+    assert aggregates.enumerate_aggregates(relation) == []
+
+
+@pytest.mark.slow
+def test_number_of_links_predicts_labels(draft):
+    better, result = trial.choose_model(draft)
+    assert result.aggregates.chosen == "learned"
+    none = result.aggregates.forms[0].score
+    assert result.scores[trial.BACKEND].log_likelihood > none.log_likelihood + 0.1
+    assert "n_ordered" in better.text

@@ -121,9 +121,10 @@ def _print_aggregates(trial: AggregateTrial) -> None:
         if each.score is not None
     ]  # fmt: skip
     columns = ("aggregates in the model", "accuracy", "log-likelihood", "gain ± standard error")
-    print_table(f"models on the held-out labels of {trial.n_folds} of 5 folds (*: chosen)", columns, rows)
+    models = "models" if trial.system == BACKEND else "models without relations"
+    print_table(f"{models} on the held-out labels of {trial.n_folds} of 5 folds (*: chosen)", columns, rows)
     for each in trial.forms:
-        if each.reason:
+        if each.score is None:
             print_note(f"{names[each.form]}: {each.reason}")
     print_line(str(trial))
     print_notes(trial.warnings)
@@ -164,6 +165,7 @@ def _aggregates_as_dict(trial: AggregateTrial | None) -> dict[str, object]:
         return {}
     return {
         "chosen": trial.chosen,
+        "system": trial.system,
         "folds": trial.n_folds,
         "proposed": trial.n_proposed,
         "warnings": list(trial.warnings),

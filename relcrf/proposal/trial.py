@@ -1,7 +1,8 @@
 """Trials of proposed models: training without a part of the labels, and the scores of the predictions of that part.
 
-Models with and without aggregates are cross-validated on the same folds, and the best one is chosen. In each fold, the
-aggregates are selected by the training labels of the fold.
+Models with and without aggregates are cross-validated on the same folds, first without relations, which takes little time,
+and with relations if the aggregates help without them. In each fold, the aggregates are selected by the training labels of
+the fold.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ HELD_OUT = "hide=0.2"
 COMPARED_FOLDS = "folds=5"
 """The folds on which models with and without aggregates are compared; a hash of an entity's key selects its fold."""
 
-MAX_SECONDS = 90.0
-"""Time limit of the comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
+MAX_SECONDS = 15.0
+"""Time limit of each comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
 fold, the limit is checked between the models, so that the training of one model may exceed it."""
 
 MAX_COMPUTE_SECONDS = 20.0
@@ -42,7 +43,8 @@ MAX_COMPUTE_SECONDS = 20.0
 
 MIN_STANDARD_ERRORS = 2.0
 """Minimum gain of a model with aggregates over the model without, in standard errors of the paired difference. The better of
-two models without a real gain exceeds one standard error in up to 30 % of the cases."""
+two models without a real gain exceeds one standard error in up to 30 % of the cases. Without relations, one standard error is
+required, because the result is not the choice."""
 
 BACKEND = "auto"
 
@@ -74,6 +76,7 @@ class AggregateTrial:
 
     Args:
         chosen: The form with the largest likelihood; `NO_AGGREGATES` if none is better by `MIN_STANDARD_ERRORS`.
+        system: The system whose predictions are compared: `local` if no form helps without relations, otherwise the model.
         n_folds: The number of folds that were compared within the time limit.
         n_proposed: The number of enumerated aggregates.
         aggregates: Each aggregate whose values differ between entities, with its association with all labels and whether
@@ -83,6 +86,7 @@ class AggregateTrial:
 
     forms: tuple[FormTrial, ...]
     chosen: str
+    system: str
     n_folds: int
     n_proposed: int
     aggregates: tuple[tuple[ProposedAggregate, float, bool], ...]
@@ -134,10 +138,11 @@ def choose_model(draft: ModelDraft, progress: Progress = lambda name: None) -> t
         return draft, ModelTrial({}, error.diagnostics[0].message)
 
 
-def _predict(grounding: Grounding, split: SplitPlan | str) -> dict[str, ScoredLabels]:
-    """Return the predictions of the held-out labels by the majority value, `local` and `auto`."""
-    found = api.evaluate(grounding, [BACKEND], split, settings={BACKEND: {"effort": "quick"}}).predictions
-    return {name: found.pooled(name, found.attributes[0]) for name in (MAJORITY, LOCAL, BACKEND)}
+def _predict(grounding: Grounding, split: SplitPlan | str, system: str = BACKEND) -> dict[str, ScoredLabels]:
+    """Return the predictions of the held-out labels by the majority value, `local` and the given system."""
+    settings = {BACKEND: {"effort": "quick"}} if system == BACKEND else {}
+    found = api.evaluate(grounding, [system], split, settings=settings).predictions
+    return {name: found.pooled(name, found.attributes[0]) for name in dict.fromkeys((MAJORITY, LOCAL, system))}
 
 
 class _Comparison:
@@ -148,7 +153,7 @@ class _Comparison:
         (self.block,) = (each for each in draft.grounding.blocks if not each.is_latent)
         self.states = self._of_entities(draft.grounding.states)
         self.drafts: dict[tuple[str, tuple[int, ...]], ModelDraft] = {}
-        self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {NO_AGGREGATES: [], **{form: [] for form in FORMS}}
+        self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {}
         self.reasons: dict[str, str] = {}
 
     def run(self) -> tuple[ModelDraft, ModelTrial]:
@@ -157,29 +162,43 @@ class _Comparison:
         Raises:
             RelcrfError: The model without aggregates cannot be evaluated.
         """
-        plan, labelled, started = (
-            parse_split(COMPARED_FOLDS),
-            labelled_in_grounding(self.draft.grounding),
-            time.perf_counter(),
-        )
-        folds = make_folds(self.draft.grounding, plan)
+        n_folds = self._cross_validate(LOCAL)
+        for each in self._form_trials(LOCAL):
+            if each.form not in (NO_AGGREGATES, *self.reasons) and each.gain <= each.standard_error:
+                self.reasons[each.form] = f"without relations, its gain is {each.gain:+.4f} ± {each.standard_error:.4f}"
+        if all(form in self.reasons for form in FORMS):
+            scores = {name: each.score() for name, each in _predict(self.draft.grounding, HELD_OUT).items()}
+            return self.draft, ModelTrial(scores, aggregates=self._aggregate_trial(NO_AGGREGATES, LOCAL, n_folds))
+        n_folds = self._cross_validate(BACKEND)
+        best = max(self._form_trials(BACKEND), key=lambda each: each.gain)
+        chosen = best.form if best.gain > MIN_STANDARD_ERRORS * best.standard_error else NO_AGGREGATES
+        scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
+        selected = self.found.select(self.states, self.states >= 0)
+        trial = ModelTrial(scores, aggregates=self._aggregate_trial(chosen, BACKEND, n_folds))
+        return self._draft(chosen, selected), trial
+
+    def _cross_validate(self, system: str) -> int:
+        """Predict the held-out labels of the folds with each form that has not failed; return the number of folds."""
+        plan, labelled = parse_split(COMPARED_FOLDS), labelled_in_grounding(self.draft.grounding)
+        folds, started = make_folds(self.draft.grounding, plan, for_training=False), time.perf_counter()
+        self.predictions = {form: [] for form in (NO_AGGREGATES, *FORMS) if form not in self.reasons}
         for number, fold in enumerate(folds):
             fold_started = time.perf_counter()
             self.progress(f"trial {number + 1} of {len(folds)}")
             selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
             for form in self.predictions:
                 if form not in self.reasons:
-                    self._predict_fold(form, selected, replace(plan, holdout=(fold.name,)))
+                    self._predict_fold(form, selected, replace(plan, holdout=(fold.name,)), system)
                 if time.perf_counter() - started > MAX_SECONDS and not number:
                     self._omit_missing_forms()
             now = time.perf_counter()
             if now - started + (now - fold_started) > MAX_SECONDS:
                 break
-        return self._choose(number + 1)
+        return number + 1
 
-    def _predict_fold(self, form: str, selected: tuple[int, ...], plan: SplitPlan) -> None:
+    def _predict_fold(self, form: str, selected: tuple[int, ...], plan: SplitPlan, system: str) -> None:
         try:
-            self.predictions[form].append(_predict(self._draft(form, selected).grounding, plan))
+            self.predictions[form].append(_predict(self._draft(form, selected).grounding, plan, system))
         except RelcrfError as error:
             if form == NO_AGGREGATES:
                 raise
@@ -198,33 +217,30 @@ class _Comparison:
             self.drafts[key] = replace_templates(self.draft, templates_with(self.draft, self.found, selected, form))
         return self.drafts[key]
 
-    def _choose(self, n_folds: int) -> tuple[ModelDraft, ModelTrial]:
-        """Choose the form with the largest mean log-probability of the labels."""
-        base = _pool(self.predictions[NO_AGGREGATES], BACKEND).item_measures["log_loss"]
+    def _form_trials(self, system: str) -> list[FormTrial]:
+        """Return the score of each form, and its gain over the model without aggregates."""
+        base = _pool(self.predictions[NO_AGGREGATES], system).item_measures["log_loss"]
         trials = []
-        for form, predictions in self.predictions.items():
-            if form in self.reasons:
+        for form in (NO_AGGREGATES, *FORMS):
+            predictions = self.predictions.get(form, [])
+            if len(predictions) < len(self.predictions[NO_AGGREGATES]):
                 trials.append(FormTrial(form, None, -np.inf, reason=self.reasons[form]))
                 continue
-            pooled = _pool(predictions, BACKEND)
+            pooled = _pool(predictions, system)
             gains = base - pooled.item_measures["log_loss"]
             error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
-            trials.append(FormTrial(form, pooled.score(), float(gains.mean()), error))
-        best = max(trials, key=lambda each: each.gain)
-        is_better = best.gain > MIN_STANDARD_ERRORS * best.standard_error
-        chosen = best.form if is_better else NO_AGGREGATES
+            trials.append(FormTrial(form, pooled.score(), float(gains.mean()), error, self.reasons.get(form, "")))
+        return trials
+
+    def _aggregate_trial(self, chosen: str, system: str, n_folds: int) -> AggregateTrial:
+        """Return the comparison, with the association of each aggregate with all labels."""
         everything = self.states >= 0
-        selected = self.found.select(self.states, everything)
+        kept = set() if chosen == NO_AGGREGATES else set(self.found.select(self.states, everything))
         strength = self.found.associations(self.states, everything)
-        kept = set(selected) if is_better else set()
-        shown = [
-            (self.found.aggregates[k], float(strength[k]), k in kept) for k in np.argsort(-strength, kind="stable")
-        ]
-        scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
-        aggregates = AggregateTrial(
-            tuple(trials), chosen, n_folds, self.found.n_proposed, tuple(shown), _find_dates(self.draft)
-        )
-        return self._draft(chosen, selected), ModelTrial(scores, aggregates=aggregates)
+        order = np.argsort(-strength, kind="stable")
+        shown = tuple((self.found.aggregates[k], float(strength[k]), k in kept) for k in order)
+        trials, warnings = tuple(self._form_trials(system)), _find_dates(self.draft)
+        return AggregateTrial(trials, chosen, system, n_folds, self.found.n_proposed, shown, warnings)
 
     def _of_entities(self, values: np.ndarray) -> np.ndarray:
         return values[self.block.start : self.block.start + self.block.count]

@@ -94,7 +94,7 @@ def test_forms_are_models(draft, found):
 def fake_predictions(monkeypatch, chances):
     """Replace training by predictions that give each label a chance, by the number of aggregates in the model."""
 
-    def predict(grounding, split):
+    def predict(grounding, split, system=trial.BACKEND):
         name = "none" if "aggregates" not in {t.name for t in grounding.templates} else "linear"
         chance = np.resize(chances[name], 16)
         labels = ScoredLabels(np.column_stack([1 - chance, chance]), np.ones(16, dtype=int))
@@ -111,6 +111,7 @@ def fake_predictions(monkeypatch, chances):
 )
 def test_aggregates_are_kept_only_if_held_out_labels_improve(chances, chosen, draft, monkeypatch):
     fake_predictions(monkeypatch, {"none": [0.6], "linear": chances})
+    monkeypatch.setattr(trial, "MAX_SECONDS", 1e6)
     better, result = trial.choose_model(draft)
     assert result.aggregates.chosen == chosen and result.aggregates.n_folds == 5
     assert ("aggregates" in {t.name for t in better.templates}) == (chosen == "linear")
@@ -136,7 +137,8 @@ def test_many_or_several_targets_have_no_aggregates(draft, monkeypatch):
 
 
 @pytest.mark.slow
-def test_number_of_links_predicts_labels(draft):
+def test_number_of_links_predicts_labels(draft, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_SECONDS", 1e6)
     better, result = trial.choose_model(draft)
     assert result.aggregates.chosen == "learned"
     none = result.aggregates.forms[0].score

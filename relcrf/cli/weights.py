@@ -23,11 +23,12 @@ from relcrf.evaluation.standard_errors import StandardErrors
 
 
 class SortKey(StrEnum):
-    """The column by which weights are sorted."""
+    """The order of the weights: by the magnitude of a column, or as in the model."""
 
     weight = "weight"
     z = "z"
     support = "support"
+    model = "model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,10 @@ class WeightSelectionOptions:
         float, typer.Option("--min-support", metavar="FLOAT", min=0, help="Only weights with at least this support.")
     ] = 0.0
     sort: Annotated[
-        SortKey, typer.Option("--sort", metavar="COLUMN", help="Sort by weight, z or support, largest first.")
+        SortKey,
+        typer.Option(
+            "--sort", metavar="COLUMN", help="Sort by weight, z or support, largest first, or as in the model."
+        ),
     ] = SortKey.weight
     top: Annotated[int, typer.Option("--top", metavar="INT", min=1, help="Number of weights to print.")] = 20
     out: Annotated[

@@ -101,16 +101,18 @@ def select_rows(
 
 
 def sort_rows(frame: Frame, mask: np.ndarray, by: str) -> np.ndarray:
-    """Return the indices of the selected rows, by descending magnitude of a column; nan last.
+    """Return the indices of the selected rows, by descending magnitude of a column, nan last, or in the order of the model.
 
     Args:
         mask: See `select_rows`.
-        by: `weight`, `z` or `support`.
+        by: `weight`, `z`, `support` or `model`, i.e. by templates in the order of the model, and by keys in ascending order.
 
     Raises:
         UsageError: The frame does not have the column (E358).
     """
     rows = np.flatnonzero(mask)
+    if by == "model":
+        return rows
     return np.asarray(rows[largest_indices(_column(frame, by)[rows], len(rows))])
 
 

@@ -118,6 +118,8 @@ def test_weights_are_named_sorted_and_filtered(run, web, relcrf_json, tmp_path):
     assert {row["template"] for row in found["shown"]} == {"word"}
     assert {row["key"] for row in found["shown"]} == {"w0", "w1"}
     assert min(row["support"] for row in found["shown"]) >= 1
+    code, found = relcrf_json("weights", run, "--template", "word", "--key", "w[0-3]", "--sort", "model")
+    assert code == 0 and [row["key"] for row in found["shown"]] == sorted(row["key"] for row in found["shown"])
     out = tmp_path / "all.csv"
     code, found = relcrf_json("weights", run, "--data", web, "--sort", "z", "--top", "3", "--out", out)
     assert code == 0

@@ -22,10 +22,9 @@ NEED_DATA = {
     "few_labels",
     "optimisers",
     "sensors",
-    "unaries",
     "webkb",
 }
-ARGUMENTS = {"few_labels": ("--tasks", "cora_20")}
+ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings")}
 """Further arguments of the smallest size."""
 
 KEYS = {
@@ -56,7 +55,7 @@ KEYS = {
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
     "tables": "rows count read store wall_over_read peak_mib growth_10x",
     "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
-    "unaries": "mutagenesis rings",
+    "unaries": "rings",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
     "webkb": "local ess ess_max_margin dense svm",
     "cora": "local ess ess_max_margin dense svm",

@@ -139,6 +139,7 @@ def test_many_or_several_targets_have_no_aggregates(draft, monkeypatch):
 @pytest.mark.slow
 def test_number_of_links_predicts_labels(draft, monkeypatch):
     monkeypatch.setattr(trial, "MAX_SECONDS", 1e6)
+    monkeypatch.setattr(trial, "COMPARED_FOLDS", "folds=2")
     better, result = trial.choose_model(draft)
     assert result.aggregates.chosen == "learned"
     none = result.aggregates.forms[0].score

@@ -435,7 +435,7 @@ def test_numbers_are_standardised(tmp_path, out, relcrf_):
         assert f"by standardise({feature})" in text
     assert "i.constant" not in text and "i.single" not in text
     grounding = project.draft.grounding
-    columns = {name: g.features.values for name, g in zip(grounding.group_names, grounding.graph.groups, strict=True)
+    columns = {name.rstrip("_"): g.features.values for name, g in zip(grounding.group_names, grounding.graph.groups, strict=True)
                if isinstance(g.features, Dense)}  # fmt: skip
     assert columns.keys() == {"mass", "year", "change", "since", "opened"}
     for name, values in columns.items():
@@ -517,6 +517,7 @@ def test_existing_files_and_missing_targets_raise_errors(tmp_path, out):
 def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "FORMS", {"linear": "weights"})  # classifiers would take a minute
     monkeypatch.setattr(trial, "MAX_SECONDS", 1e6)
+    monkeypatch.setattr(trial, "COMPARED_FOLDS", "folds=2")
     folder = small_web(tmp_path / "web")
     code, found = relcrf_json("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 0 and found["predict"] == "Page.category" and found["manifest"] is None
@@ -529,8 +530,10 @@ def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path, monkeypatch):
     code, _, err = relcrf_("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 2 and err.count("error[E374]") == 1
     scores = found["trial"]
-    assert set(scores) == {"majority", "local", "auto"} and {score["n"] for score in scores.values()} in ({12}, {48})
-    assert found["aggregates"]["folds"] == 5 and [each["form"] for each in found["aggregates"]["forms"]] == [
+    assert set(scores) == {"majority", "local", "auto"} and {score["n"] for score in scores.values()} in ({12}, {48}), (
+        scores
+    )
+    assert found["aggregates"]["folds"] == 2 and [each["form"] for each in found["aggregates"]["forms"]] == [
         "none",
         "linear",
     ]

@@ -111,7 +111,7 @@ def test_no_move_and_no_merge_raises_the_objective_of_correlation(source):
     for seed in range(25):
         pairs = random_pairs(seed)
         weights = weight_matrix(12, *pairs)
-        found = cluster_records(12, *pairs, unlisted=UNLISTED, distinct=source)
+        found = cluster_records(12, *pairs, method="correlation", unlisted=UNLISTED, distinct=source)
         others = [cluster_records(12, *pairs, method="average", unlisted=UNLISTED, distinct=source)]
         if source[0] < 0:
             others.append(cluster_records(12, *pairs, method="components", unlisted=UNLISTED))
@@ -136,7 +136,7 @@ def test_correlation_is_close_to_the_optimum():
         pairs = random_pairs(seed, 8, 20)
         weights = weight_matrix(8, *pairs)
         best = max(objective(weights, cluster) for cluster in every)
-        found = cluster_records(8, *pairs, unlisted=UNLISTED).objective
+        found = cluster_records(8, *pairs, method="correlation", unlisted=UNLISTED).objective
         assert found <= best + 1e-9
         solved += found > best - 1e-6
     assert solved >= 17
@@ -172,7 +172,7 @@ def test_empty_inputs(method):
 
 
 def test_certain_pairs_have_finite_weights():
-    found = cluster_records(3, [0, 1, 0], [1, 2, 2], [1.0, 1.0, 0.0])
+    found = cluster_records(3, [0, 1, 0], [1, 2, 2], [1.0, 1.0, 0.0], method="correlation")
     assert np.isfinite(found.objective) and found.cluster.tolist() in ([0, 0, 1], [0, 1, 1])
 
 

@@ -22,9 +22,8 @@ from relcrf.cli.options import (
 from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_notes, print_table, write_frame
 from relcrf.cli.time_limit import exit_interrupted
 from relcrf.clustering import METHODS, Clustering, cluster_prediction, parse_costs
-from relcrf.clustering.costs import log_odds
-from relcrf.clustering.partition import DEFAULT_UNLISTED
-from relcrf.clustering.records import find_pair_relation
+from relcrf.clustering.partition import DEFAULT_UNLISTED, check_options
+from relcrf.clustering.records import column_numbers, find_pair_relation, record_types
 from relcrf.data.frame import require_writable
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.cluster_measures import ClusterMeasure, cluster_measures
@@ -71,14 +70,14 @@ class ClusteringOptions:
         """Return the threshold of the options.
 
         Raises:
-            UsageError: The costs are malformed (E443), or the threshold is not between 0 and 1, or contradicts them (E444).
+            UsageError: An option is invalid (E443, E444, E445), or both --threshold and --cost are given (E444).
         """
         if self.threshold is not None and self.cost is not None:
             message = "--threshold cannot be combined with --cost, which determines the threshold"
             raise UsageError(Diagnostic("E444", message, hint="remove one of the two options"))
         threshold = parse_costs(self.cost) if self.cost is not None else self.threshold
         threshold = 0.5 if threshold is None else threshold
-        log_odds(threshold, "threshold")
+        check_options(self.method, threshold, self.unlisted)
         return threshold
 
 
@@ -115,7 +114,12 @@ def cluster(
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
-        relation = find_pair_relation(grounding, options.relation).name
+        block = find_pair_relation(grounding, options.relation)
+        relation, types = block.name, record_types(block)
+        truth, _ = (
+            None if column is None else column_numbers(grounding.bound, types, column)  # errors before inference
+            for column in (options.truth, options.distinct)
+        )
         display.start_phase("inferring")
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
@@ -129,9 +133,9 @@ def cluster(
             distinct=options.distinct,
         )
         measures: Mapping[str, ClusterMeasure] = {}
-        if options.truth is not None:
+        if truth is not None:
             display.start_phase("scoring")
-            measures = cluster_measures(found.column_numbers(options.truth), found.clustering.cluster)
+            measures = cluster_measures(truth, found.clustering.cluster)
     frame, clustering, verdict = found.table(), found.clustering, prediction.verdict
     for path in files:
         written = frame if path is out else found.merged()
@@ -155,7 +159,7 @@ def cluster(
         print_notes(grounding.bound.notes)
         print_table(f"clusters of {relation}", ("quantity", "number"), list(_summary(clustering).items()))
         if measures:
-            rows = [(name.replace("_", " "), one.value, one.low, one.high) for name, one in measures.items()]
+            rows = [(_measure_title(name), one.value, one.low, one.high) for name, one in measures.items()]
             print_table("comparison with the true clusters, 95 % intervals", ("measure", "value", "low", "high"), rows)
         text = f"clustered by {clustering.method} with threshold {threshold:.4g} ({verdict})"
         print_line(text + (f"; wrote {listing(map(str, files))}" if files else ""))
@@ -163,6 +167,10 @@ def cluster(
             print_note("inference did not converge; select another method with --set inference=...")
     if verdict.status == "interrupted":
         exit_interrupted()
+
+
+def _measure_title(name: str) -> str:
+    return name.replace("b_cubed", "B-cubed").replace("v_measure", "V-measure").replace("_f1", "_F1").replace("_", " ")
 
 
 def _summary(clustering: Clustering) -> dict[str, int]:

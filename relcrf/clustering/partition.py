@@ -107,15 +107,24 @@ def cluster_records(
         UsageError: `threshold` or `unlisted` is not between 0 and 1 (E444), or the method is unknown (E445).
         ValueError: The arrays differ in length, or contain an invalid record or probability.
     """
-    if method not in METHODS:
-        hint = suggestion(method, METHODS) or f"use one of: {listing(METHODS)}"
-        raise UsageError(Diagnostic("E445", f"unknown clustering method '{method}'", hint=hint))
-    shift = log_odds(threshold, "threshold")
-    unlisted_weight = min(log_odds(unlisted, "probability of unlisted pairs") - shift, MAX_UNLISTED_WEIGHT)
+    shift, unlisted_weight = check_options(method, threshold, unlisted)
     low, high, mean = _distinct_pairs(n_records, first, second, probability)
     problem = _Problem(n_records, low, high, mean - shift, unlisted_weight, _make_groups(n_records, distinct))
     root = problem.search(method)
     return Clustering(number_rows(root), problem.objective(root), len(low), method, threshold)
+
+
+def check_options(method: str, threshold: float, unlisted: float) -> tuple[float, float]:
+    """Validate options of `cluster_records`; return the log-odds of the threshold and the weight of an unlisted pair, in nats.
+
+    Raises:
+        UsageError: See `cluster_records`.
+    """
+    if method not in METHODS:
+        hint = suggestion(method, METHODS) or f"use one of: {listing(METHODS)}"
+        raise UsageError(Diagnostic("E445", f"unknown clustering method '{method}'", hint=hint))
+    shift = log_odds(threshold, "threshold")
+    return shift, min(log_odds(unlisted, "probability of unlisted pairs") - shift, MAX_UNLISTED_WEIGHT)
 
 
 def _distinct_pairs(

@@ -115,6 +115,11 @@ def find_pair_relation(grounding: Grounding, relation: str | None) -> VariableBl
     return blocks[relation]
 
 
+def record_types(block: VariableBlock) -> tuple[str, ...]:
+    """Return the entity types that a relation of pairs joins, each once."""
+    return tuple(dict.fromkeys(block.argument_types))
+
+
 def cluster_prediction(
     prediction: Prediction,
     relation: str | None = None,
@@ -137,8 +142,8 @@ def cluster_prediction(
         DataError: No table of the records has the column `distinct` (E212).
     """
     grounding = prediction.grounding
-    block = find_pair_relation(grounding, relation)
-    types, bound = tuple(dict.fromkeys(block.argument_types)), grounding.bound
+    block, bound = find_pair_relation(grounding, relation), grounding.bound
+    types = record_types(block)
     source = None if distinct is None else column_numbers(bound, types, distinct)
     queried = prediction.variables(block.name) - block.start
     probability = grounding.states[block.start : block.start + block.count].astype(np.float64)

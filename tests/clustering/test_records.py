@@ -98,7 +98,7 @@ def test_the_table_on_a_terminal(folder, monkeypatch, capsys):
     code, out, _ = relcrf_command(
         capsys, monkeypatch, "cluster", "run", "--data", "data", "--truth", "name", "--cost", "fn=1,fp=1"
     )
-    assert code == 0 and "pairwise f1" in out and "threshold 0.5" in out
+    assert code == 0 and "pairwise F1" in out and "threshold 0.5" in out
 
 
 @pytest.mark.parametrize(

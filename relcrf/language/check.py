@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
@@ -25,8 +26,11 @@ from relcrf.model.typing import NameScope
 _CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
 """Diagnostics with one of these codes and equal messages are reported once per model (`E104`: once per declaration)."""
 
-_TYPE_ERROR_CODES = frozenset({"E110", "E111"})
-"""Codes of type errors; equal errors are reported once per attribute."""
+_TYPE_ERROR_CODES = frozenset({"E110", "E111", "E129"})
+"""Codes of type errors; errors about one attribute and the same type of it are reported once."""
+
+_FOUND_TYPE = re.compile(r"(?:^|, not )(an? \w+)(?: cannot be |$)")
+"""The type of an attribute in the message of a type error: `log takes numbers, not a vector`, `a vector cannot be compared`."""
 
 
 def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
@@ -66,26 +70,34 @@ def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
 def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
     """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the repetitions.
 
-    Diagnostics with one of `codes` are repetitions if their messages are equal. Type errors are repetitions if their
-    messages and attributes are equal: an error about `a.size` is not reported again for `b.size`.
+    Diagnostics with one of `codes` are repetitions if their messages are equal. Type errors are repetitions if they concern
+    one attribute and name the same type of it: if `size` is a vector, all its uses as a number have this cause. Their messages
+    are in the note if they differ.
     """
     unique: list[Diagnostic] = []
     first_index: dict[str, int] = {}
-    repeated_lines: dict[str, list[int]] = {}
+    repetitions: dict[str, dict[str, set[int]]] = {}
     for diagnostic in diagnostics:
         attribute = _attribute_name(diagnostic)
-        key = diagnostic.message if diagnostic.code in codes else f"{attribute}: {diagnostic.message}"
+        found_type = _FOUND_TYPE.search(diagnostic.message)
+        subject = found_type[1] if attribute and found_type else diagnostic.message
+        key = diagnostic.message if diagnostic.code in codes else f"{attribute}: {subject}"
         if key not in first_index or not (attribute or diagnostic.code in codes):
             first_index.setdefault(key, len(unique))
             unique.append(diagnostic)
         else:
-            repeated_lines.setdefault(key, []).append(line_and_column(diagnostic)[0])
-    for key, line_numbers in repeated_lines.items():
+            lines = repetitions.setdefault(key, {}).setdefault(diagnostic.message, set())
+            lines.add(line_and_column(diagnostic)[0])
+    for key, lines_of in repetitions.items():
         k = first_index[key]
-        other_lines = sorted({line for line in line_numbers if line != line_and_column(unique[k])[0]})
-        if other_lines:
-            noun = "line" if len(other_lines) == 1 else "lines"
-            unique[k] = replace(unique[k], notes=(*unique[k].notes, f"also in {noun} {listing(map(str, other_lines))}"))
+        first = unique[k]
+        notes = [
+            f"also in {'line' if len(lines) == 1 else 'lines'} {listing(map(str, sorted(lines)))}"
+            + ("" if message == first.message else f": {message}")
+            for message, all_lines in lines_of.items()
+            if (lines := all_lines - ({line_and_column(first)[0]} if message == first.message else set()))
+        ]
+        unique[k] = replace(first, notes=(*first.notes, *notes))
     return unique
 
 

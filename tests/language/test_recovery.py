@@ -44,4 +44,4 @@ def test_single_error_has_one_diagnostic_on_its_line(slips: Callable[[str], Iter
     assert len(results) > 8
     fraction = 1 - len(failures) / len(results)
     print(f"{slips.__name__}: {fraction:.3f} of {len(results)}")
-    assert fraction >= 0.93, "\n".join(map(str, failures))
+    assert fraction >= 0.94, "\n".join(map(str, failures))

@@ -7,8 +7,9 @@ the name. Random pairs show how often the evidence of unrelated entities agrees.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,9 +23,9 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, check_budget
-from relcrf.grounding.lower import LoweredTemplate, lower_template
+from relcrf.grounding.lower import LoweredTemplate, LoweringContext, lower_template
 from relcrf.grounding.variables import BOOL_VALUES, VariableBlock
-from relcrf.model.expressions import Atom
+from relcrf.model.expressions import Atom, Attribute, Name, conjuncts, optional_conjunction
 from relcrf.model.nodes import map_children
 from relcrf.model.spec import ModelSpec, RandomRelation, Template
 from relcrf.model.types import Bool
@@ -125,7 +126,7 @@ def _ground_groups(
     position = {info.name: k for k, info in enumerate(infos)}
     groups: list[FactorGroup] = []
     for template in context.spec.templates:
-        lowered = _lower_unary(template, context, sampled.name)
+        lowered = _lower_unary(template, context, relation, sampled.name)
         if lowered is not None and template.weights in position:
             size = check_budget(DegreeCache(twin), lowered.plan, DEFAULT_BUDGET, template.name, template.span)
             task = GroundingTask(lowered, None, size.join_rows)
@@ -134,16 +135,37 @@ def _ground_groups(
     return tuple(groups)
 
 
-def _lower_unary(template: Template, context: Any, relation: str) -> LoweredTemplate | None:
-    """Lower a template; return None unless it is over one variable of the relation and has no numbers in `by`."""
-    if (
-        template.is_candidate
-        or template.by
-        or not any(isinstance(node, Atom) and node.relation == relation for node in template.over)
-    ):
+def _lower_unary(
+    template: Template, context: LoweringContext, relation: RandomRelation, sampled: str
+) -> LoweredTemplate | None:
+    """Lower a template for the random pairs; return None unless it is over one variable of the relation and has no `by`."""
+    atom = next((node for node in template.over if isinstance(node, Atom) and node.relation == sampled), None)
+    if template.is_candidate or template.by or atom is None:
         return None
-    lowered = lower_template(template, context)
+    lowered = lower_template(_without_admission(template, relation, atom), context)
     return lowered if len(lowered.terms) == 1 else None
+
+
+def _without_admission(template: Template, relation: RandomRelation, atom: Atom) -> Template:
+    """Return a template without the conditions that admit the pairs of the relation, which random pairs do not satisfy."""
+    names = {
+        parameter.name: argument.name
+        for parameter, argument in zip(relation.parameters, atom.arguments, strict=True)
+        if isinstance(argument, Name)
+    }
+    admission = {_rename_entities(condition, names) for condition in conjuncts(relation.where)}
+    rest = [condition for condition in conjuncts(template.where) if condition not in admission]
+    return replace(template, where=optional_conjunction(rest))
+
+
+def _rename_entities(node: T, names: Mapping[str, str]) -> T:
+    """Return a condition about other entities: the names of `names` are replaced."""
+    renamed = map_children(node, lambda child: _rename_entities(child, names))
+    if isinstance(renamed, Name):
+        return replace(renamed, name=names.get(renamed.name, renamed.name))
+    if isinstance(renamed, Attribute):
+        return replace(renamed, binder=names.get(renamed.binder, renamed.binder))
+    return renamed
 
 
 def _rename_relation(node: T, old: str, new: str) -> T:

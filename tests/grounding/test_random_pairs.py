@@ -61,6 +61,19 @@ def test_all_pairs_that_are_not_admitted_and_their_factors():
     assert sorted(by_template["age"]) == [(k, str(b.age)) for k, (_, b) in enumerate(rest)]
 
 
+def test_conditions_that_admit_pairs_are_not_required_of_random_pairs():
+    """A template may repeat the condition of the relation, with other names."""
+    table = people(30)
+    text = DEDUPE.replace("where a.town == b.town over", "where a.town == b.town and Block(a, b) over")
+    text = text.replace(
+        "age(a: Person, b: Person) over same(a, b) per b.age",
+        "age(x: Person, y: Person) where Block(x, y) over same(x, y) per y.age",
+    )
+    plain, repeated = (relcrf.parse(each).ground(relcrf.Dataset({"person": table})) for each in (DEDUPE, text))
+    for one, other in zip(plain.random_pairs[0].groups, repeated.random_pairs[0].groups, strict=True):
+        assert pairs_of(one, plain) == pairs_of(other, repeated) and one.n_factors > 0
+
+
 def test_a_key_that_no_admitted_pair_has_is_dropped():
     table = people(30)
     table.loc[29, ["name", "age"]] = ["only", 99]

@@ -215,7 +215,7 @@ class FellegiSunterBackend(AbstractBackend):
         return weights
 
     def _require_boolean(self, problem: Problem, pairs: Pairs) -> None:
-        """Raise UsageError if some variable has more than two states (E450), or DataError if there are no variables."""
+        """Reject a problem without pairs (E451), or with variables of more than two states (E450)."""
         if not len(pairs.variables):
             raise DataError(
                 Diagnostic("E451", "the data contain no pairs to compare", hint="admit more pairs in 'where'")

@@ -160,7 +160,7 @@ def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
 
 
 def _aggregates_as_dict(trial: AggregateTrial | None) -> dict[str, object]:
-    """Return the aggregates and the scores of the models with and without them; empty if there are no aggregates."""
+    """Return the aggregates and the scores of the models with and without them; empty if aggregates were not compared."""
     if trial is None:
         return {}
     return {

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from installed_backends import ALL, GENERAL
 from tables import small_web
 
 import relcrf
@@ -10,14 +11,8 @@ from relcrf.backends import registry
 from relcrf.resources import resource_path
 from relcrf.settings import setting_names
 
-BACKENDS = registry.backend_names()
 WITHOUT_WEIGHTS = ("propagate",)
 """Backends that learn no weights."""
-
-BOOLEAN_ONLY = ("fellegi-sunter",)
-"""Backends that predict Boolean values only."""
-
-GENERAL = [name for name in BACKENDS if name not in BOOLEAN_ONLY]
 
 SETTINGS = {"auto": {"effort": "quick"}}
 """Settings with which a backend takes less time."""
@@ -34,7 +29,7 @@ def model():
 
 
 def test_builtin_backends_are_entry_points():
-    assert {"ess", "local"} <= set(BACKENDS)
+    assert {"ess", "local"} <= set(ALL)
 
 
 @pytest.mark.parametrize("backend", GENERAL)
@@ -71,7 +66,7 @@ def test_it_leaves_fixed_weights_alone(web, model, backend):
     assert (weights.query("template == 'word'")["weight"] != 0).any() == learns_weights
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ALL)
 def test_accepts_graph_without_pairs_and_queries(backend):
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2, 3, 4], "d": ["x", "x", "x", "y"]})})

@@ -93,6 +93,17 @@ def test_evaluation_hides_labels():
     assert min(scores) > 0.85
 
 
+def test_the_joint_probability_is_the_product_of_marginals():
+    match, table = pairs(n=300, seed=5)
+    table["match"] = match
+    fitted, data = fit(PAIRS, table)
+    grounding = relcrf.parse(PAIRS).ground(data)
+    hidden = np.arange(300) < 40
+    found = relcrf.api.predict(fitted, grounding, hidden=hidden).probabilities()
+    expected = np.log(found[np.arange(40), match[:40].astype(int)]).sum()
+    assert relcrf.api.joint_log_likelihood(fitted, grounding, hidden=hidden) == pytest.approx(expected, abs=1e-9)
+
+
 def test_fixed_weights_are_given_log_odds():
     _, table = pairs(n=2000)
     fitted, _ = fit(f"{PAIRS}template close(p: Pair) where p.is_close over p.match init 0.3 fixed\n", table)

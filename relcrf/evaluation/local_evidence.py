@@ -1,4 +1,4 @@
-"""Local evidence: the features of a variable's unary factors."""
+"""Local evidence: the features of a variable's unary factors, and the inputs of the learned features of its value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from scipy.sparse import csr_array
 from relcrf.columns.offsets import offsets
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse
 from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.learned_values import read_inputs, read_target
 from relcrf.kernels.distinct import distinct
+from relcrf.model.learned import learned_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +28,11 @@ class LocalEvidence:
         blocks = self.grounding.blocks
         signature = np.repeat(np.arange(1, len(blocks) + 1), [b.count for b in blocks]).astype(np.uint64)
         count = np.zeros(len(signature), dtype=np.int64)
-        for number, group in enumerate(self.grounding.graph.groups):
-            if len(group.scope) != 1:
-                continue
-            for row_start, column, values in _nonzero_entries(group.features):
+        for number, (variables, features) in enumerate(self._unary_features):
+            for row_start, column, values in _nonzero_entries(features):
                 numbers = values.astype(np.float64).view(np.uint64)
                 hashed = mix_hash(mix_hash(column.astype(np.uint64), np.uint64(number)), numbers)
                 total = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(hashed, dtype=np.uint64)))
-                variables = np.asarray(group.scope[0])
                 signature[variables] += total[row_start[1:]] - total[row_start[:-1]]
                 count[variables] += np.diff(row_start)
         return signature, count
@@ -93,15 +92,27 @@ class LocalEvidence:
         varying = deviation > 0.0
         return np.asarray(matrix[:, varying] / deviation[varying])
 
+    @cached_property
+    def _unary_features(self) -> list[tuple[np.ndarray, AbstractFeatures]]:
+        """The variables and the features of each unary group and of each input of a learned feature."""
+        grounding = self.grounding
+        out = [
+            (np.asarray(group.scope[0]), group.features) for group in grounding.graph.groups if len(group.scope) == 1
+        ]
+        for feature in learned_features(grounding.spec):
+            target = read_target(grounding, feature)
+            if target.first_variable is not None:
+                variables = target.first_variable + np.arange(len(target.values))
+                out += [(variables, each.features()) for each in read_inputs(grounding.bound, feature)]
+        return out
+
     def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:
-        """Yield each unary group: index, position of each factor's variable in `variables` (or -1), and features."""
+        """Yield the features of some variables: a number, the row of each feature row in `variables` (or -1), features."""
         row = np.full(self.grounding.graph.n_variables, -1)
         row[variables] = np.arange(len(variables))
-        for number, group in enumerate(self.grounding.graph.groups):
-            if len(group.scope) == 1:
-                row_of_factor = row[np.asarray(group.scope[0])]
-                if (row_of_factor >= 0).any():
-                    yield number, row_of_factor, group.features
+        for number, (described, features) in enumerate(self._unary_features):
+            if (row[described] >= 0).any():
+                yield number, row[described], features
 
 
 def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

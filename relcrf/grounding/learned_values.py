@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
+from relcrf.columns.offsets import offsets
 from relcrf.data.bound_model import BoundModel, reraises_plugin_errors
+from relcrf.graph.features import AbstractFeatures, Dense, Sparse
 from relcrf.grounding.blocks import BlockGrounder
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
@@ -22,6 +24,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import make_task
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import LoweringContext, lower_values
+from relcrf.grounding.text_rows import split_tokens
 from relcrf.grounding.variables import BOOL_VALUES, find_block
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
@@ -45,6 +48,23 @@ class LearnedInput:
     name: str
     kind: str
     values: np.ndarray | csr_array
+
+    def features(self) -> AbstractFeatures:
+        """Return the values as features; a category and each word of a text is a feature, a missing number is 0."""
+        match self.kind:
+            case "number" | "vector":
+                return Dense(np.nan_to_num(self.values))
+            case "category":
+                known = ~np.isnan(self.values[:, 0])
+                column, length = self.values[known, 0].astype(np.int64), known.astype(np.int64)
+            case "text":
+                words = [sorted(set(split_tokens(text or ""))) for text in self.values.tolist()]
+                length = np.array([len(each) for each in words])
+                column = np.unique([word for each in words for word in each], return_inverse=True)[1]
+            case _:
+                counts = csr_array(self.values)
+                return Sparse(counts.indptr, counts.indices, counts.data, counts.shape[1])
+        return Sparse(offsets(length), column, np.empty(0), int(column.max(initial=-1)) + 1)
 
 
 @reraises_plugin_errors

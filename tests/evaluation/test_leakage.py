@@ -105,6 +105,22 @@ def test_duplicates_by_vectors():
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1)
 
 
+def test_duplicates_by_inputs_of_learned_features():
+    model = relcrf.parse(
+        "domain D = { x, y } domain Kind = open entity E { predict d : D  v : vector  kind : Kind  title : string } "
+        "feature f(e: E) = classifier of e.d from e.v, e.kind, e.title template t(e: E) over e.d by 1, f(e)"
+    )
+    values = np.random.default_rng(0).normal(size=(8, 3))
+    values[4:] = values[:4]
+    kinds, titles = ["k"] * 8, ["a long title"] * 8
+    kinds[5], titles[6], titles[7] = "other", "a short title", None
+    table = pd.DataFrame({"id": range(8), "d": list("xyxyxyxy"), "kind": kinds, "title": titles})
+    table = table.join(pd.DataFrame(values, columns=["v_0", "v_1", "v_2"]))
+    grounding = model.ground(relcrf.Dataset({"e": table}))
+    found = measure_leakage(grounding, [fold_of(grounding, 4, 5, 6, 7)])
+    assert (found.duplicates, found.duplicates_same_label) == (1, 1), "only the first differs in nothing from its copy"
+
+
 def test_crossing_factors_of_repeated_structure():
     """In a table of rows and items every row has the same factors."""
     model = relcrf.parse(

@@ -20,7 +20,7 @@ from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.json_values import from_json_value
 from relcrf.unaries.encoding import Encoder
 from relcrf.unaries.estimators import EstimatorSpec, plugin_class_names, require_scikit_learn
-from relcrf.unaries.fitting import FittedFeature
+from relcrf.unaries.fitting import FittedEstimator, FittedFeature
 
 _DATA_TYPES = frozenset(
     {
@@ -72,13 +72,15 @@ def dump_estimator(fitted: FittedFeature) -> bytes:
 
     hint = "choose another estimator after 'using'"
     try:
-        content = skops.io.dumps({"transformers": list(fitted.encoder.transformers), "model": fitted.model})
+        content = skops.io.dumps(
+            [{"transformers": list(each.encoder.transformers), "model": each.model} for each in fitted.members]
+        )
     except Exception as error:  # skops raises the exceptions of the objects that it inspects
-        message = f"the estimator '{fitted.estimator}' of '{fitted.name}' cannot be stored without pickle"
+        message = f"the estimator '{fitted.summary['estimator']}' of '{fitted.name}' cannot be stored without pickle"
         note = f"{type(error).__name__}: {error}"
         raise UsageError(Diagnostic("E440", message, hint=hint, notes=(note,))) from error
     if unsafe := _unsafe_types(content):
-        message = f"the estimator '{fitted.estimator}' of '{fitted.name}' could not be loaded safely"
+        message = f"the estimator '{fitted.summary['estimator']}' of '{fitted.name}' could not be loaded safely"
         raise UsageError(Diagnostic("E440", message, hint=hint, notes=(f"it contains {listing(unsafe)}",)))
     return _normalise(content)
 
@@ -126,25 +128,42 @@ def _normalise(content: bytes) -> bytes:
 
 def to_json(fitted: FittedFeature) -> dict[str, Any]:
     """Return the fields of a learned feature that are not in its file of skops, and the versions of the packages."""
-    encoder = fitted.encoder
-    modules = {type(fitted.model).__module__.partition(".")[0], "sklearn"}
+    modules = {"sklearn", *(type(each.model).__module__.partition(".")[0] for each in fitted.members)}
     packages = sorted({"sklearn": "scikit-learn"}.get(name, name) for name in modules)
     return {
         "name": fitted.name,
         "kind": fitted.kind,
-        "estimator": asdict(fitted.estimator),
+        "members": [_member_to_json(each) for each in fitted.members],
         "categories": fitted.categories,
         "is_vector": fitted.is_vector,
         "temperature": fitted.temperature,
         "summary": fitted.summary,
-        "encoder": {
-            "is_linear": encoder.is_linear,
-            "kinds": encoder.kinds,
-            "widths": encoder.widths,
-            "scales": encoder.scales,
-        },
         "versions": {name: version(name) for name in packages},
     }
+
+
+def _member_to_json(member: FittedEstimator) -> dict[str, Any]:
+    encoder = member.encoder
+    return {
+        "estimator": asdict(member.spec),
+        "n_labels": member.n_labels,
+        "is_linear": encoder.is_linear,
+        "kinds": encoder.kinds,
+        "widths": encoder.widths,
+        "scales": encoder.scales,
+    }
+
+
+def _member_from_json(plain: Mapping[str, Any], loaded: Mapping[str, Any]) -> FittedEstimator:
+    spec = EstimatorSpec(str(plain["estimator"]["name"]), dict(plain["estimator"]["parameters"]))
+    encoder = Encoder(
+        bool(plain["is_linear"]),
+        from_json_value(tuple[str, ...], plain["kinds"]),
+        from_json_value(tuple[int, ...], plain["widths"]),
+        from_json_value(tuple[float, ...], plain["scales"]),
+        tuple(loaded["transformers"]),
+    )
+    return FittedEstimator(spec, encoder, loaded["model"], int(plain["n_labels"]))
 
 
 def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
@@ -165,7 +184,7 @@ def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
         unsafe = _unsafe_types(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error of another version names the versions
-            loaded = {} if unsafe else skops.io.loads(content, trusted=sorted(trusted))
+            loaded = [] if unsafe else skops.io.loads(content, trusted=sorted(trusted))
     except Exception as error:  # damaged files and classes of other versions raise any exception
         message = f"the estimator of the learned feature '{name}' cannot be loaded"
         written = ", ".join(f"{package} {number}" for package, number in versions.items())
@@ -176,19 +195,10 @@ def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
         message = f"the estimator of the learned feature '{name}' is not loaded, because it could run code"
         hint = "train again, or restore the file from a run that you trust"
         raise DataError(Diagnostic("E440", message, hint=hint, notes=(f"it contains {listing(unsafe)}",)))
-    encoder = plain["encoder"]
     return FittedFeature(
         name,
         str(plain["kind"]),
-        EstimatorSpec(str(plain["estimator"]["name"]), dict(plain["estimator"]["parameters"])),
-        Encoder(
-            bool(encoder["is_linear"]),
-            from_json_value(tuple[str, ...], encoder["kinds"]),
-            from_json_value(tuple[int, ...], encoder["widths"]),
-            from_json_value(tuple[float, ...], encoder["scales"]),
-            tuple(loaded["transformers"]),
-        ),
-        loaded["model"],
+        tuple(_member_from_json(*each) for each in zip(plain["members"], loaded, strict=True)),
         from_json_value(tuple[str, ...] | None, plain["categories"]),
         bool(plain["is_vector"]),
         float(plain["temperature"]),

@@ -129,6 +129,24 @@ def test_values_equal_plain_implementation(data, tables):
     np.testing.assert_allclose(values_of(learned), expected - expected.mean(axis=1, keepdims=True), atol=1e-6)
 
 
+def test_average_of_a_linear_model_and_boosting(tables):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 90))
+    is_theory = 2 * x + 3 * (np.abs(y) < 0.7) + rng.normal(size=90) > 1.5
+    paper = {**tables["paper"], "x": x, "y": y, "topic": np.where(is_theory, "theory", "practice")}
+    data, scores, losses = relcrf.Dataset({**tables, "paper": paper}), [], []
+    for using in ("", "using linear", "using boosting"):
+        _, learned, (feature,) = learn(model(f"classifier of p.topic from p.x, p.y {using}"), data)
+        scores.append(values_of(learned) * feature.temperature)
+        losses.append(feature.summary["out_of_fold_loss"])
+        plain = json.loads(json.dumps(storage.to_json(feature)))
+        loaded = storage.from_json(plain, storage.dump_estimator(feature))
+        inputs = read_inputs(learned.bound, learned.spec.feature("f"))
+        assert np.array_equal(loaded.scores(inputs, 3), feature.scores(inputs, 3))
+    assert losses[0] < min(losses[1:])
+    np.testing.assert_allclose(scores[0], (scores[1] + scores[2]) / 2, atol=1e-6)
+
+
 def test_temperature_minimises_smoothed_loss():
     rng = np.random.default_rng(0)
     codes, raw = rng.integers(0, 3, 300), rng.normal(size=(300, 3))
@@ -331,7 +349,8 @@ class TestErrors:
         fit = model("classifier of p.topic from p.y using linear").fit(data, "local")
         run_folder.save(fit.learned, tmp_path / "run", {})
         (feature,) = fit.learned.learned_features
-        content = skops.io.dumps({"transformers": [FunctionTransformer(func=sys.exit)], "model": feature.model})
+        unsafe = {"transformers": [FunctionTransformer(func=sys.exit)], "model": feature.members[0].model}
+        content = skops.io.dumps([unsafe])
         with expect_error("E440"):
             storage.from_json(json.loads(json.dumps(storage.to_json(feature))), content)
         (tmp_path / "run" / storage.file_name("f")).write_bytes(content)

@@ -9,7 +9,7 @@ import numpy as np
 from relcrf.backends.base import Problem
 from relcrf.evaluation.splits import Fold, labelled_in_problem, random_folds, validation_fold
 from relcrf.graph.components import label_components
-from relcrf.graph.folds import balanced_folds, stratified_folds
+from relcrf.graph.folds import are_in_other_components, balanced_folds, stratified_folds
 from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.graph.reduction import Role
 
@@ -18,10 +18,6 @@ FOLDS = 5
 
 MAX_COMPONENT_FRACTION = 0.6
 """Maximum fraction of the labels in one connected component if whole components are held out."""
-
-MAX_REACHED_RATE = 0.5
-"""Ratio of the fractions of unlabelled and of labelled variables in components with other labels up to which whole
-components are held out. If labels are missing at random, the ratio is about 1, also if most components are small."""
 
 MAX_EVIDENCE_RATE = 0.5
 """Fraction of labels as evidence from which all are evidence; smaller differences hardly change the best candidate."""
@@ -106,9 +102,7 @@ def _evidence_rate(problem: Problem, labelled: np.ndarray, component: np.ndarray
     unlabelled = problem.unlabelled
     if not unlabelled.any():
         return 1.0
-    sizes = np.bincount(component[labelled], minlength=component.max() + 1)
-    reached, reached_labelled = (sizes[component[unlabelled]] > 0).mean(), (sizes[component[labelled]] > 1).mean()
-    if reached <= MAX_REACHED_RATE * reached_labelled:
+    if are_in_other_components(component, labelled, unlabelled):
         return 0.0
     n_labelled, n_neighbours = labelled_neighbours(problem.graph, labelled_in_problem(problem))
     if n_labelled[labelled].sum() < MIN_LINKED_LABELS:

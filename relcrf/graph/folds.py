@@ -11,6 +11,22 @@ import numpy as np
 NO_FOLD = -1
 """Fold index of a variable that is never held out."""
 
+MAX_REACHED_RATE = 0.5
+"""Ratio of the fractions of unlabelled and of labelled variables in components with other labels up to which unlabelled
+variables are in other components. If labels are missing at random, the ratio is about 1, also if most components are small."""
+
+
+def are_in_other_components(component: np.ndarray, labelled: np.ndarray, unlabelled: np.ndarray) -> bool:
+    """Return True if far fewer unlabelled variables than labelled ones are in components with (other) labels.
+
+    Args:
+        component: The component of each variable, from 0, shape (n,).
+        labelled, unlabelled: Masks of variables, shape (n,); some variable is unlabelled.
+    """
+    sizes = np.bincount(component[labelled], minlength=component.max() + 1)
+    reached, reached_labelled = (sizes[component[unlabelled]] > 0).mean(), (sizes[component[labelled]] > 1).mean()
+    return bool(reached <= MAX_REACHED_RATE * reached_labelled)
+
 
 def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Assign whole groups, largest first, to the fold with the fewest labels; return the fold of each variable.

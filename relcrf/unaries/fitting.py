@@ -2,7 +2,8 @@
 
 An estimator knows the labels that it was trained on, so that its scores of these entities are overconfident. Therefore, the
 score of an entity with a training label is computed by an estimator that was trained without its fold (stacking, Wolpert
-1992). Folds contain whole components of the graph, unless one component contains most of the labels. The scores are
+1992). The folds resemble the entities without labels: they contain whole components of the graph if most of these entities
+are in components without labels, or if all entities have labels and no component contains most of them. The scores are
 calibrated by a temperature (Guo et al. 2017), which minimises the log loss of the out-of-fold scores.
 
 Without `using`, the best linear model, the best boosting, and the average of both compete. With few labels, the choice
@@ -24,7 +25,7 @@ from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
 from relcrf.errors import DataError, Diagnostic, RelcrfError
-from relcrf.graph.folds import balanced_folds, stratified_folds
+from relcrf.graph.folds import are_in_other_components, balanced_folds, stratified_folds
 from relcrf.grounding.learned_values import LearnedInput, LearnedTarget
 from relcrf.kernels.distinct import distinct
 from relcrf.model.spec import Feature, LearnedDefinition
@@ -146,7 +147,7 @@ def cross_fit(
     rows, categories = np.flatnonzero(labelled), target.categories
     labels = target.values[rows]
     _require_labels(feature, definition.kind, labels)
-    fold, by_component = _assign_folds(labels, component[rows], definition.kind, seed)
+    fold, by_component = _assign_folds(labels, component, labelled, definition.kind, seed)
     n_categories = 0 if categories is None else len(categories)
     families = [
         [_Trial(feature, spec, definition.kind, inputs, rows, labels, n_categories, seed) for spec in family]
@@ -220,13 +221,20 @@ def _candidates(definition: LearnedDefinition, inputs: Sequence[LearnedInput]) -
     return [linear] if has_bag else [linear, candidate_estimators("boosting", kind)]
 
 
-def _assign_folds(labels: np.ndarray, component: np.ndarray, kind: str, seed: int) -> tuple[np.ndarray, bool]:
-    """Return the fold of each label, from 0, and whether the folds contain whole components."""
+def _assign_folds(
+    labels: np.ndarray, component: np.ndarray, labelled: np.ndarray, kind: str, seed: int
+) -> tuple[np.ndarray, bool]:
+    """Return the fold of each label, from 0, and whether the folds contain whole components.
+
+    Args:
+        component, labelled: see `cross_fit`.
+    """
     rng = np.random.default_rng(seed)
-    unit = np.unique(component, return_inverse=True)[1]
+    unit = np.unique(component[labelled], return_inverse=True)[1]
     n_folds = min(N_FOLDS, len(labels))
     sizes = np.bincount(unit)
-    if sizes.max() <= GIANT_FRACTION * len(labels) and sizes.max() > 1:
+    are_apart = labelled.all() or are_in_other_components(component, labelled, ~labelled)
+    if are_apart and 1 < sizes.max() <= GIANT_FRACTION * len(labels):
         fold = balanced_folds(unit, np.ones(len(unit), dtype=bool), n_folds, rng)
         return np.unique(fold, return_inverse=True)[1], True
     stratum = labels.astype(np.int64) if kind == "classifier" else np.zeros(len(labels), dtype=np.int64)

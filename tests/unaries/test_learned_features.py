@@ -110,7 +110,7 @@ def test_values_equal_plain_implementation(data, tables):
     )
     known, codes = grounding.states >= 0, grounding.states
     y = tables["paper"]["y"][:, None]
-    fold, _ = fitting._assign_folds(codes[known].astype(float), np.arange(known.sum()), "classifier", 0)
+    fold, _ = fitting._assign_folds(codes[known].astype(float), np.arange(len(known)), known, "classifier", 0)
     expected = np.empty((len(y), 3))
 
     def predict(train, rows):
@@ -246,12 +246,22 @@ def test_folds_train_separate_features(data):
     assert evaluation.predictions.score("local", "Paper.topic").accuracy > 0.6
 
 
-def test_folds_follow_components():
-    labels, component = np.arange(60) % 2 * 1.0, np.arange(60) // 4
-    fold, whole = fitting._assign_folds(labels, component, "classifier", 0)
-    assert whole and all(len(set(fold[component == c])) == 1 for c in range(15))
-    giant, whole = fitting._assign_folds(labels, np.minimum(component, 1), "classifier", 0)
-    assert not whole and np.bincount(giant).tolist() == [6] * 10
+@pytest.mark.parametrize("missing", ["nothing", "components"])
+def test_folds_follow_components(missing):
+    component = np.arange(80) // 4
+    labelled = component < (20 if missing == "nothing" else 15)
+    labels = np.arange(labelled.sum()) % 2 * 1.0
+    fold, whole = fitting._assign_folds(labels, component, labelled, "classifier", 0)
+    assert whole and all(len(set(fold[component[labelled] == c])) == 1 for c in range(15))
+    giant, whole = fitting._assign_folds(labels, np.minimum(component, 1), labelled, "classifier", 0)
+    assert not whole and len(set(giant[4:])) == 10
+
+
+def test_folds_divide_components_as_missing_labels_do():
+    component = np.arange(80) // 4
+    labelled = np.arange(80) % 4 < 3
+    fold, whole = fitting._assign_folds(np.zeros(60), component, labelled, "regressor", 0)
+    assert not whole and np.bincount(fold).tolist() == [6] * 10
 
 
 def test_functions_and_propagation_of_learned_features(data):

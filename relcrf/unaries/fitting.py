@@ -13,10 +13,10 @@ between two estimators is uncertain, and the average has a smaller error than ei
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -59,13 +59,16 @@ class FittedEstimator:
     model: Any
     n_labels: int
 
-    def predict(self, inputs: Sequence[LearnedInput], rows: np.ndarray, kind: str, n_categories: int) -> np.ndarray:
+    def predict(self, matrix: Matrix, kind: str, n_categories: int) -> np.ndarray:
         """Return predictions of a regressor, shape (n, 1), or log-probabilities, shape (n, n_categories).
 
         The probabilities are mixed with 1 / (n_labels + 1) of the uniform distribution, so that categories without training
         labels do not have probability 0.
+
+        Args:
+            matrix: the encoded inputs, shape (n, n_columns).
         """
-        matrix = _dense_if_needed(self.model, self.encoder.transform(inputs, rows))
+        matrix = _dense_if_needed(self.model, matrix)
         if kind == "regressor":
             return np.asarray(self.model.predict(matrix), dtype=np.float64).reshape(-1, 1)
         if hasattr(self.model, "predict_proba"):
@@ -107,8 +110,8 @@ class FittedFeature:
             n_categories: number of categories of the target in the data, at least the number in training.
         """
         rows = np.arange(len(inputs[0].values) if inputs[0].values.ndim == 1 else inputs[0].values.shape[0])
-        raw = np.mean([each.predict(inputs, rows, self.kind, n_categories) for each in self.members], axis=0)
-        return self.to_values(raw)
+        raw = [each.predict(each.encoder.transform(inputs, rows), self.kind, n_categories) for each in self.members]
+        return self.to_values(np.mean(raw, axis=0))
 
     def to_values(self, raw: np.ndarray) -> np.ndarray:
         """Return the values of the feature: predictions, the log-odds of `true`, or centred log-probabilities.
@@ -150,13 +153,15 @@ def cross_fit(
     fold, by_component = _assign_folds(labels, component, labelled, definition.kind, seed)
     n_categories = 0 if categories is None else len(categories)
     families = [
-        [_Trial(feature, spec, definition.kind, inputs, rows, labels, n_categories, seed) for spec in family]
+        [_Trial(feature, spec, definition.kind, n_categories, seed) for spec in family]
         for family in _candidates(definition, inputs)
     ]
     error = partial(_error, definition.kind, labels)
     with _limit_threads(len(rows)):
-        chosen, raw = _choose(families, fold, error)
-        members = tuple(trial.fit(np.ones(len(rows), dtype=bool)) for trial in chosen)
+        predictions = _cross_fit([trial for family in families for trial in family], inputs, rows, labels, fold)
+        chosen, raw = _choose(families, predictions, error)
+        encoded = _EncodedRows(inputs, rows)
+        members = tuple(trial.fit(encoded, labels) for trial in chosen)
     codes = labels.astype(np.int64)
     temperature = 1.0 if categories is None else _fit_temperature(raw, codes, _platt_smoothing(codes))
     summary: dict[str, float | int | str] = {
@@ -174,20 +179,44 @@ def cross_fit(
     return fitted, out
 
 
+def _cross_fit(
+    trials: Sequence[_Trial], inputs: Sequence[LearnedInput], rows: np.ndarray, labels: np.ndarray, fold: np.ndarray
+) -> dict[_Trial, np.ndarray]:
+    """Return the out-of-fold predictions of each estimator, see `FittedEstimator.predict`.
+
+    Args:
+        rows, labels, fold: the entity, the label and the fold of each label, shape (n_labels,).
+    """
+    out = {trial: np.empty((len(rows), max(1, trial.n_categories))) for trial in trials}
+    for number in range(int(fold.max()) + 1):
+        train = fold != number
+        encoded, held_out = _EncodedRows(inputs, rows[train]), rows[~train]
+        matrices: dict[bool, Matrix] = {}
+        for trial in trials:
+            fitted = trial.fit(encoded, labels[train])
+            with trial.reported_errors("cannot predict"):
+                if (is_linear := fitted.encoder.is_linear) not in matrices:
+                    matrices[is_linear] = fitted.encoder.transform(inputs, held_out)
+                out[trial][~train] = fitted.predict(matrices[is_linear], trial.kind, trial.n_categories)
+    return out
+
+
 def _choose(
-    families: Sequence[Sequence[_Trial]], fold: np.ndarray, error: Callable[[np.ndarray], float]
+    families: Sequence[Sequence[_Trial]],
+    predictions: Mapping[_Trial, np.ndarray],
+    error: Callable[[np.ndarray], float],
 ) -> tuple[tuple[_Trial, ...], np.ndarray]:
     """Return the best estimator of a family, or that of each family if their average is better; and its predictions.
 
     Args:
-        fold: fold of each label, shape (n_labels,).
-        error: a function that returns the error of out-of-fold predictions.
+        predictions: the out-of-fold predictions of each estimator.
+        error: a function that returns the error of predictions.
     """
 
     def error_of(choice: tuple[tuple[_Trial, ...], np.ndarray]) -> float:
         return error(choice[1])
 
-    best = [min((((trial,), trial.cross_fit(fold)) for trial in family), key=error_of) for family in families]
+    best = [min((((trial,), predictions[trial]) for trial in family), key=error_of) for family in families]
     average = (tuple(trial for trials, _ in best for trial in trials), np.mean([raw for _, raw in best], axis=0))
     return min([*best, average], key=error_of)
 
@@ -242,47 +271,54 @@ def _assign_folds(
 
 
 @dataclass(frozen=True)
+class _EncodedRows:
+    """The inputs of some entities, encoded once for all estimators of a kind."""
+
+    inputs: Sequence[LearnedInput]
+    rows: np.ndarray
+
+    @cached_property
+    def linear(self) -> tuple[Encoder, Matrix]:
+        """The fitted encoder and its matrix for linear estimators, shape (n_rows, n_columns)."""
+        return self._encode(is_linear=True)
+
+    @cached_property
+    def table(self) -> tuple[Encoder, Matrix]:
+        """The fitted encoder and its matrix for ensembles of trees, shape (n_rows, n_columns)."""
+        return self._encode(is_linear=False)
+
+    def _encode(self, is_linear: bool) -> tuple[Encoder, Matrix]:
+        encoder = Encoder.fit(self.inputs, self.rows, is_linear=is_linear)
+        return encoder, encoder.transform(self.inputs, self.rows)
+
+
+@dataclass(frozen=True, eq=False)
 class _Trial:
-    """An estimator and the labels on which it is trained."""
+    """An estimator that may be chosen."""
 
     feature: Feature
     spec: EstimatorSpec
     kind: str
-    inputs: Sequence[LearnedInput]
-    rows: np.ndarray
-    labels: np.ndarray
     n_categories: int
     seed: int
 
-    def cross_fit(self, fold: np.ndarray) -> np.ndarray:
-        """Return the out-of-fold predictions of the labels, see `FittedEstimator.predict`."""
-        out = np.empty((len(self.rows), max(1, self.n_categories)))
-        for number in range(int(fold.max()) + 1):
-            train = fold != number
-            fitted = self.fit(train)
-            with self._reported_errors("cannot predict"):
-                out[~train] = fitted.predict(self.inputs, self.rows[~train], self.kind, self.n_categories)
-        return out
-
-    def fit(self, train: np.ndarray) -> FittedEstimator:
-        """Fit the encoder and the estimator to the labels in a mask, shape (n_labels,)."""
+    def fit(self, encoded: _EncodedRows, labels: np.ndarray) -> FittedEstimator:
+        """Fit the estimator to the labels of some entities."""
         model = self.spec.build(self.kind, self.seed)
-        rows, labels = self.rows[train], self.labels[train]
         if self.kind == "classifier" and len(distinct(labels)) == 1:
             model = EstimatorSpec("DummyClassifier").build(self.kind, self.seed)  # many classifiers need two classes
-        with self._reported_errors("cannot be fitted to these inputs"):
-            encoder = Encoder.fit(self.inputs, rows, is_linear=not accepts_missing(model))
-            matrix = encoder.transform(self.inputs, rows)
+        with self.reported_errors("cannot be fitted to these inputs"):
+            encoder, matrix = encoded.table if accepts_missing(model) else encoded.linear
         if "categorical_features" in model.get_params(deep=False) and not encoder.is_linear:
             model.set_params(categorical_features=encoder.categorical_columns)
         targets = labels.astype(np.int64) if self.kind == "classifier" else labels
-        with self._reported_errors("cannot be fitted"), warnings.catch_warnings():
+        with self.reported_errors("cannot be fitted"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a worse fit has a worse out-of-fold loss, which is reported
             model.fit(_dense_if_needed(model, matrix), targets)
-        return FittedEstimator(self.spec, encoder, model, int(train.sum()))
+        return FittedEstimator(self.spec, encoder, model, len(labels))
 
     @contextmanager
-    def _reported_errors(self, problem: str) -> Iterator[None]:
+    def reported_errors(self, problem: str) -> Iterator[None]:
         """Raise the exceptions of an estimator as DataError."""
         try:
             yield

@@ -11,6 +11,7 @@ from workbook import write_workbook
 import relcrf
 from relcrf.data.manifest import read_manifest
 from relcrf.errors import DataError
+from relcrf.proposal import trial
 
 MODEL = """
 domain Kind = { red, blue }
@@ -153,7 +154,8 @@ def test_damaged_mapping_is_rejected(project, relcrf_):
     assert code == 3 and "E336" in err
 
 
-def test_new_describes_sheets_and_databases(tmp_path, relcrf_, relcrf_json):
+def test_new_describes_sheets_and_databases(tmp_path, relcrf_, relcrf_json, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 0)
     columns = ["Shop ID", "Net Sales", "Kind"]
     rows = [[f"S{k}", k % 7 + 0.5, "red" if k % 3 else "blue"] for k in range(60)]
     book, base = tmp_path / "book", tmp_path / "base"
@@ -171,7 +173,8 @@ def test_new_describes_sheets_and_databases(tmp_path, relcrf_, relcrf_json):
         assert code == 0, err
 
 
-def test_new_writes_the_manifest_beside_the_model(tmp_path, relcrf_, relcrf_json):
+def test_new_writes_the_manifest_beside_the_model(tmp_path, relcrf_, relcrf_json, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 0)
     data = tmp_path / "data"
     data.mkdir()
     rows = "".join(f"{k},{k % 5}.5,{'red' if k % 2 else 'blue'}\n" for k in range(40))

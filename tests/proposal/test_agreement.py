@@ -13,7 +13,7 @@ from relcrf.cli.main import app
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.graph.agreement_prior import MAX_CRITICAL_AGREEMENT
 from relcrf.graph.labelled_factors import measure_homophily
-from relcrf.proposal import proposal
+from relcrf.proposal import proposal, trial
 
 
 def web_with_few_labels(folder, n_labelled, *, with_words=True, seed=0):
@@ -97,7 +97,8 @@ def test_features_replace_labels_of_linked_pages(tmp_path):
     assert "init" not in propose(folder).model.read_text()
 
 
-def test_command_prints_the_prior(tmp_path):
+def test_command_prints_the_prior(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 0)
     folder = small_web(tmp_path / "web")
     result = CliRunner().invoke(app, ["new", str(folder), "--out", str(tmp_path / "m.rcrf"), "--json"])
     assert result.exit_code == 0

@@ -470,7 +470,8 @@ def test_columns_of_times_keep_the_time_of_day(tmp_path, out):
     assert bind(relcrf.load(out).spec, relcrf.Dataset(tmp_path / "d")).sizes == {"Page": 20}
 
 
-def test_manifest_of_a_database_names_its_tables(tmp_path, relcrf_, relcrf_json):
+def test_manifest_of_a_database_names_its_tables(tmp_path, relcrf_, relcrf_json, monkeypatch):
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 0)
     path = tmp_path / "d.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT, site INTEGER)")
@@ -522,6 +523,7 @@ def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path, monkeypatch):
     code, found = relcrf_json("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 0 and found["predict"] == "Page.category" and found["manifest"] is None
     assert [t["name"] for t in found["templates"]][:2] == ["prior", "word"]
+    monkeypatch.setattr(trial, "MAX_VARIABLES", 0)
     code, text, _ = relcrf_("new", folder, "--out", tmp_path / "b.rcrf")
     assert code == 0 and "bag Page.words" in text and "relcrf train" in text
     for command in found["commands"][:2]:

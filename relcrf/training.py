@@ -16,7 +16,7 @@ import numpy as np
 from relcrf.backends.automatic_sharding import shard_if_large
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
-from relcrf.backends.problems import training_labels, training_problem
+from relcrf.backends.problems import train_features, training_labels, training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import template_statistics
@@ -40,7 +40,6 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.language.render import model_text
 from relcrf.model.spec import ModelSpec
 from relcrf.progress_reporting import progress_monitor
-from relcrf.unaries.application import learn_features
 from relcrf.unaries.fitting import FittedFeature
 from relcrf.unaries.storage import require_storable
 
@@ -163,7 +162,7 @@ class Training:
         labels = training_labels(self.grounding, self.hidden, self.validation)
         if not labels.any():
             return self.grounding, ()
-        grounding, features = learn_features(self.grounding, labels)
+        grounding, features = train_features(self.grounding, labels)
         require_storable(features)
         return grounding, features
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from relcrf.backends.base import Problem
 from relcrf.backends.domains import variable_domains
+from relcrf.backends.joint_features import learn_marginals
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.feature_scales import limit_extremes
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
-from relcrf.unaries.application import apply_features, learn_features
+from relcrf.unaries.application import Marginals, apply_features, learn_features
+from relcrf.unaries.fitting import FittedFeature
 
 
 def training_problem(
@@ -42,7 +44,7 @@ def training_problem(
 
     Raises:
         DataError: If no variable is labelled (E225), unless `without_labels` is set, or `validation` contains no labels (E226).
-        DataError, UsageError: See `relcrf.unaries.application.learn_features`.
+        DataError, UsageError: See `train_features`.
     """
     if validation is not None:
         validation = validation & (grounding.states >= 0)
@@ -57,7 +59,7 @@ def training_problem(
         roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
     if learn and labelled.any():
-        grounding, _ = learn_features(grounding, labelled)
+        grounding, _ = train_features(grounding, labelled)
     return Problem(
         training_graph(grounding),
         roles,
@@ -68,6 +70,15 @@ def training_problem(
         memory_limit=grounding.bound.dataset.store.working_bytes,
         random_pairs=grounding.random_pairs if without_labels else (),
     )
+
+
+def train_features(grounding: Grounding, training: np.ndarray) -> tuple[Grounding, tuple[FittedFeature, ...]]:
+    """Train the learned features of a model on the labels in a mask, shape (n_variables,); see `learn_features`."""
+
+    def teach(with_values: Grounding, labels: np.ndarray) -> Marginals:
+        return learn_marginals(with_values, training_problem(with_values, ~labels, learn=False))
+
+    return learn_features(grounding, training, teach)
 
 
 def training_graph(grounding: Grounding) -> FactorGraph:

@@ -79,15 +79,16 @@ def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised:
     return s.FeaturePropagation(hops, to_expression(value), along.name, normalised)
 
 
-def classifier(target: TermLike, *inputs: TermLike, using: str = "") -> s.LearnedDefinition:
+def classifier(target: TermLike, *inputs: TermLike, using: str = "", joint: int = 0) -> s.LearnedDefinition:
     """Return the scores of a classifier that is trained on the labels, which `ModelBuilder.feature` accepts.
 
     Args:
         target: the attribute to predict, such as `p.category`.
         inputs: evidence of the same entity.
         using: `linear`, `boosting`, or the class of an estimator of scikit-learn; empty for the best of both.
+        joint: number of rounds of training with the marginals of the model.
     """
-    return s.LearnedDefinition("classifier", to_expression(target), tuple(map(to_expression, inputs)), using)
+    return s.LearnedDefinition("classifier", to_expression(target), tuple(map(to_expression, inputs)), using, joint)
 
 
 def regressor(target: TermLike, *inputs: TermLike, using: str = "") -> s.LearnedDefinition:

@@ -272,7 +272,10 @@ def _print_learned_features(learned: LearnedModel) -> None:
         summary = each.summary
         accuracy = f"{summary['out_of_fold_accuracy']:.2%}" if "out_of_fold_accuracy" in summary else ""
         loss = f"{summary['out_of_fold_loss']:.4g}"
-        rows.append((each.name, str(summary["estimator"]), f"{summary['labels']:,}", summary["folds"], loss, accuracy))
+        estimator = str(summary["estimator"])
+        if "joint_rounds" in summary:
+            estimator += f", joint training: {summary['joint_rounds']} rounds"
+        rows.append((each.name, estimator, f"{summary['labels']:,}", summary["folds"], loss, accuracy))
     if rows:
         print_table("learned features", ("feature", "estimator", "labels", "folds", "loss", "accuracy"), rows)
 

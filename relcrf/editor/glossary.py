@@ -40,6 +40,7 @@ GLOSSARY: dict[str, str] = {
     "regressor": "feature learned from numbers: `= regressor of p.price from p.size, p.year`",
     "from": "inputs of a classifier or regressor, which are evidence",
     "using": "estimator of a learned feature: `linear`, `boosting`, or the class of an estimator of scikit-learn",
+    "joint": "number of rounds in which a classifier also learns from the marginals of the model",
     # Expressions
     "and": "conjunction",
     "or": "disjunction",

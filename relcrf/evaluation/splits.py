@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.problems import require_validation_labels, training_graph
+from relcrf.backends.problems import require_validation_labels, train_features, training_graph
 from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
@@ -26,7 +26,6 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
 from relcrf.model.learned import learned_features
-from relcrf.unaries.application import learn_features
 
 MAX_COMPONENT_FRACTION = 1 / 20
 """Maximum fraction of all labels in one component; above it, variables are held out instead of whole components.
@@ -109,7 +108,7 @@ class Fold:
         """Return the fold with the graph of learned features that are trained on its training labels."""
         if not learned_features(grounding.spec):
             return self
-        grounding, _ = learn_features(grounding, self.train_mask(labelled_in_grounding(grounding)))
+        grounding, _ = train_features(grounding, self.train_mask(labelled_in_grounding(grounding)))
         return replace(self, graph=training_graph(grounding))
 
     def with_graph(self, problem: Problem) -> Problem:

@@ -399,6 +399,13 @@ def _check_learned_definition(
         elif not isinstance(kind, _TARGET_TYPES[definition.kind]) or not _is_number(scope, kind, definition.kind):
             message = f"a {definition.kind} cannot predict '{render_expression(target)}', which is of type {kind}"
             yield Diagnostic("E149", message, target.span, _TARGET_HINTS[definition.kind])
+        elif definition.joint and (definition.kind != "classifier" or not scope.is_random(target)):
+            message = (
+                f"'{feature.name}' has joint rounds, but '{render_expression(target)}' is not predicted as a category"
+            )
+            yield Diagnostic(
+                "E149", message, target.span, "remove 'joint', or use a classifier of a predicted attribute"
+            )
     for item in definition.inputs:
         kind, problems = infer_type(scope, item)
         yield from problems

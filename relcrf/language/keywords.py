@@ -43,6 +43,7 @@ CONTEXT_KEYWORDS = (
     "regressor",
     "from",
     "using",
+    "joint",
     "symmetric",
     "hard",
     *DECLARATION_KEYWORDS,
@@ -55,8 +56,8 @@ RESERVED_FOR_ATTRIBUTES = ("predict", "latent", "where")
 KEYWORDS = frozenset({*CONTEXT_KEYWORDS, "true", "false"})
 """All keywords."""
 
-RESERVED = KEYWORDS - {"from", "using"}
-"""Keywords that cannot be names of declarations and parameters; `from` and `using` can, because they only follow expressions."""
+RESERVED = KEYWORDS - {"from", "using", "joint"}
+"""Keywords that cannot be names of declarations and parameters; the others can, because they only follow expressions."""
 
 
 def is_name(text: str) -> bool:

@@ -69,7 +69,8 @@ def _render_definition(definition: e.Expression | s.FeaturePropagation | s.Learn
         text = f"{definition.kind} of {render_expression(definition.target)} from {_render_list(definition.inputs)}"
         estimator = definition.estimator
         quoted = estimator if is_name(estimator) else json.dumps(estimator, ensure_ascii=False)
-        return f"{text} using {quoted}" if estimator else text
+        text = f"{text} using {quoted}" if estimator else text
+        return f"{text} joint {definition.joint}" if definition.joint else text
     if not isinstance(definition, s.FeaturePropagation):
         return render_expression(definition)
     text = f"propagate {definition.hops} {render_expression(definition.operand)} along {definition.relation}"

@@ -289,6 +289,7 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "classifier": _keyword_builder("classifier"),
     "regressor": _keyword_builder("regressor"),
     "estimator": _build_estimator,
+    "joint": lambda b, span, count: ParsedClause("joint", b.parse_integer(count, b.span(count))),
     "template": _build_template,
     "candidates": partial(_build_template, is_candidate=True),
     "rule": _build_rule,

@@ -162,19 +162,21 @@ class FeaturePropagation(Spanned):
 
 @dataclass(frozen=True)
 class LearnedDefinition(Spanned):
-    """`classifier of p.category from p.length, p.words using E`: scores of an estimator that is trained on the labels.
+    """`classifier of p.category from p.length, p.words using E joint 3`: scores of an estimator that is trained on the labels.
 
     Args:
         kind: `classifier` or `regressor`.
         target: the attribute that the estimator predicts.
         inputs: expressions over evidence: numbers, categories, texts, dates, vectors and bags.
         estimator: the name of the estimator, which may have parameters; empty for the default.
+        joint: number of rounds in which the estimator also learns from the marginals of the model; 0 for none.
     """
 
     kind: str
     target: Expression
     inputs: tuple[Expression, ...]
     estimator: str = ""
+    joint: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.learned_values import read_inputs, read_target, with_learned_values
+from relcrf.grounding.learned_values import LearnedInput, LearnedTarget, read_inputs, read_target, with_learned_values
 from relcrf.model.learned import learned_features
+from relcrf.model.spec import Feature, LearnedDefinition
 from relcrf.unaries.estimators import require_scikit_learn
 from relcrf.unaries.fitting import FittedFeature, cross_fit
 
+Marginals: TypeAlias = Callable[[np.ndarray, slice, int], np.ndarray]
+"""A function that returns the probabilities of some variables given labels, shape (n, n_states). Its arguments are the mask of
+the labels, shape (n_variables,), the variables, and the number of their states."""
+
+Teacher: TypeAlias = Callable[[Grounding, np.ndarray], Marginals]
+"""A function that learns a model from a ground graph and the mask of its training labels."""
+
 
 def learn_features(
-    grounding: Grounding, training: np.ndarray, seed: int = 0
+    grounding: Grounding, training: np.ndarray, teach: Teacher, seed: int = 0
 ) -> tuple[Grounding, tuple[FittedFeature, ...]]:
     """Train the learned features of a model; return the ground graph with their values, and the trained features.
 
+    A feature with joint rounds is trained again with the marginals of a model as targets of the entities without training
+    labels. A round is kept if the out-of-fold error of the training labels decreases; after other rounds, none follows. For
+    the scores of a fold, the labels of the fold are no evidence of the marginals.
+
     Args:
         training: mask of the variables with training labels, shape (n_variables,), bool.
+        teach: a function that learns the model whose marginals are targets.
 
     Raises:
         UsageError: if an estimator is unknown or not installed.
@@ -29,17 +44,72 @@ def learn_features(
     if not declared:
         return grounding, ()
     require_scikit_learn()
-    values, fitted = {}, []
-    for feature in declared:
+    tasks = [_Task.read(grounding, feature, training) for feature in declared]
+    trained = [task.train(seed) for task in tasks]
+    active = set(range(len(tasks)))
+    for number in range(1, 1 + max(task.n_rounds for task in tasks)):
+        values = {fitted.name: values for fitted, values in trained}
+        active = {k for k in active if tasks[k].n_rounds >= number and not tasks[k].labelled.all()}
+        if not active:
+            break
+        marginals = teach(with_learned_values(grounding, values), training)
+        for k in sorted(active):
+            fitted, values_of_round = tasks[k].train(seed, marginals)
+            if fitted.out_of_fold_error < trained[k][0].out_of_fold_error:
+                trained[k] = replace(fitted, summary={**fitted.summary, "joint_rounds": number}), values_of_round
+            else:
+                active.remove(k)
+    return with_learned_values(grounding, {f.name: values for f, values in trained}), tuple(f for f, _ in trained)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The inputs and the labels of a learned feature.
+
+    Args:
+        labelled: mask of the entities with training labels, shape (n_entities,).
+        component: number of the component of each entity, shape (n_entities,).
+        training: mask of the variables with training labels, shape (n_variables,).
+    """
+
+    feature: Feature
+    inputs: Sequence[LearnedInput]
+    target: LearnedTarget
+    labelled: np.ndarray
+    component: np.ndarray
+    training: np.ndarray
+
+    @classmethod
+    def read(cls, grounding: Grounding, feature: Feature, training: np.ndarray) -> _Task:
         inputs, target = read_inputs(grounding.bound, feature), read_target(grounding, feature)
         n = len(target.values)
         labelled, component = ~np.isnan(target.values), np.arange(n)
         if target.first_variable is not None:
             variables = slice(target.first_variable, target.first_variable + n)
             labelled, component = labelled & training[variables], grounding.component[variables]
-        trained, values[feature.name] = cross_fit(feature, inputs, target, labelled, component, seed)
-        fitted.append(trained)
-    return with_learned_values(grounding, values), tuple(fitted)
+        return cls(feature, inputs, target, labelled, component, training)
+
+    @property
+    def n_rounds(self) -> int:
+        definition = self.feature.definition
+        return definition.joint if isinstance(definition, LearnedDefinition) else 0
+
+    def train(self, seed: int, marginals: Marginals | None = None) -> tuple[FittedFeature, np.ndarray]:
+        """Train the feature; see `cross_fit`.
+
+        Args:
+            marginals: the probabilities of the entities without training labels; None to train on labels only.
+        """
+        soft_targets = None if marginals is None else lambda known: self._probabilities(marginals, known)
+        return cross_fit(self.feature, self.inputs, self.target, self.labelled, self.component, seed, soft_targets)
+
+    def _probabilities(self, marginals: Marginals, known: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the entities without training labels, given the training labels of some entities."""
+        first, n = self.target.first_variable, len(self.labelled)
+        assert first is not None and self.target.categories is not None
+        evidence = self.training.copy()
+        evidence[first : first + n] = known
+        return np.asarray(marginals(evidence, slice(first, first + n), len(self.target.categories))[~self.labelled])
 
 
 def apply_features(grounding: Grounding, fitted: Sequence[FittedFeature]) -> Grounding:

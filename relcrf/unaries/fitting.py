@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
-from relcrf.errors import DataError, Diagnostic, RelcrfError
+from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.graph.folds import are_in_other_components, balanced_folds, stratified_folds
 from relcrf.grounding.learned_values import LearnedInput, LearnedTarget
 from relcrf.kernels.distinct import distinct
@@ -43,6 +43,14 @@ GIANT_FRACTION = 0.5
 
 TEMPERATURE_LIMITS = (0.05, 20.0)
 """Range of the temperature by which log-probabilities are divided."""
+
+
+MIN_SOFT_WEIGHT = 1e-3
+"""Minimum probability of a category that is a target of an entity without a training label."""
+
+SoftTargets: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""A function that returns the probabilities of the categories of the entities without training labels, shape (n, n_categories),
+given the training labels of the entities in a mask, shape (n_entities,)."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,11 @@ class FittedFeature:
     temperature: float
     summary: dict[str, float | int | str]
 
+    @property
+    def out_of_fold_error(self) -> float:
+        """The mean log loss of the out-of-fold predictions, or their mean squared error."""
+        return float(self.summary["out_of_fold_loss"])
+
     def scores(self, inputs: Sequence[LearnedInput], n_categories: int) -> np.ndarray:
         """Return the values of the feature for all entities, shape (n_entities, n_components).
 
@@ -134,12 +147,14 @@ def cross_fit(
     labelled: np.ndarray,
     component: np.ndarray,
     seed: int,
+    soft_targets: SoftTargets | None = None,
 ) -> tuple[FittedFeature, np.ndarray]:
     """Train a learned feature on the labels of some entities; return it and the values of all entities.
 
     Args:
         labelled: mask of the entities with training labels, shape (n_entities,), bool.
         component: number of the component of each entity, shape (n_entities,).
+        soft_targets: the probabilities of the categories of the other entities, as further targets.
 
     Raises:
         DataError: if there are too few labels or the estimator cannot be fitted (E439).
@@ -158,10 +173,11 @@ def cross_fit(
     ]
     error = partial(_error, definition.kind, labels)
     with _limit_threads(len(rows)):
-        predictions = _cross_fit([trial for family in families for trial in family], inputs, rows, labels, fold)
+        trials = [trial for family in families for trial in family]
+        predictions = _cross_fit(trials, inputs, labelled, labels, fold, soft_targets)
         chosen, raw = _choose(families, predictions, error)
-        encoded = _EncodedRows(inputs, rows)
-        members = tuple(trial.fit(encoded, labels) for trial in chosen)
+        targets = _Targets.collect(inputs, labelled, labelled, labels, soft_targets)
+        members = tuple(trial.fit(targets) for trial in chosen)
     codes = labels.astype(np.int64)
     temperature = 1.0 if categories is None else _fit_temperature(raw, codes, _platt_smoothing(codes))
     summary: dict[str, float | int | str] = {
@@ -180,20 +196,28 @@ def cross_fit(
 
 
 def _cross_fit(
-    trials: Sequence[_Trial], inputs: Sequence[LearnedInput], rows: np.ndarray, labels: np.ndarray, fold: np.ndarray
+    trials: Sequence[_Trial],
+    inputs: Sequence[LearnedInput],
+    labelled: np.ndarray,
+    labels: np.ndarray,
+    fold: np.ndarray,
+    soft_targets: SoftTargets | None,
 ) -> dict[_Trial, np.ndarray]:
     """Return the out-of-fold predictions of each estimator, see `FittedEstimator.predict`.
 
     Args:
-        rows, labels, fold: the entity, the label and the fold of each label, shape (n_labels,).
+        labels, fold: the label and the fold of each labelled entity, shape (n_labels,).
+        labelled, soft_targets: see `cross_fit`.
     """
+    rows = np.flatnonzero(labelled)
     out = {trial: np.empty((len(rows), max(1, trial.n_categories))) for trial in trials}
     for number in range(int(fold.max()) + 1):
-        train = fold != number
-        encoded, held_out = _EncodedRows(inputs, rows[train]), rows[~train]
+        train, known = fold != number, np.zeros_like(labelled)
+        known[rows[train]] = True
+        targets, held_out = _Targets.collect(inputs, labelled, known, labels[train], soft_targets), rows[~train]
         matrices: dict[bool, Matrix] = {}
         for trial in trials:
-            fitted = trial.fit(encoded, labels[train])
+            fitted = trial.fit(targets)
             with trial.reported_errors("cannot predict"):
                 if (is_linear := fitted.encoder.is_linear) not in matrices:
                     matrices[is_linear] = fitted.encoder.transform(inputs, held_out)
@@ -271,25 +295,65 @@ def _assign_folds(
 
 
 @dataclass(frozen=True)
-class _EncodedRows:
-    """The inputs of some entities, encoded once for all estimators of a kind."""
+class _Targets:
+    """Entities and their targets: a category or number each, or several categories with weights.
+
+    Args:
+        rows: the entities, shape (n_rows,).
+        index, values, weights: the position in `rows`, the category or number, and the weight of each target, shape
+            (n_targets,); without weights, the targets are the labels of all rows.
+        n_labels: the number of labels among the targets.
+    """
 
     inputs: Sequence[LearnedInput]
     rows: np.ndarray
+    index: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray | None
+    n_labels: int
+
+    @classmethod
+    def collect(
+        cls,
+        inputs: Sequence[LearnedInput],
+        labelled: np.ndarray,
+        known: np.ndarray,
+        labels: np.ndarray,
+        soft_targets: SoftTargets | None,
+    ) -> _Targets:
+        """Return the known labels and, for the entities that are not labelled, categories with their probabilities.
+
+        Args:
+            labels: the labels of the known entities.
+        """
+        rows, n = np.flatnonzero(known), len(labels)
+        if soft_targets is None:
+            return cls(inputs, rows, np.arange(n), labels, None, n)
+        probabilities = soft_targets(known)
+        entity, category = np.nonzero(probabilities >= MIN_SOFT_WEIGHT)
+        return cls(
+            inputs,
+            np.concatenate((rows, np.flatnonzero(~labelled))),
+            np.concatenate((np.arange(n), n + entity)),
+            np.concatenate((labels, category)),
+            np.concatenate((np.ones(n), probabilities[entity, category])),
+            n,
+        )
 
     @cached_property
     def linear(self) -> tuple[Encoder, Matrix]:
-        """The fitted encoder and its matrix for linear estimators, shape (n_rows, n_columns)."""
+        """The fitted encoder, and the matrix of the targets for linear estimators, shape (n_targets, n_columns)."""
         return self._encode(is_linear=True)
 
     @cached_property
     def table(self) -> tuple[Encoder, Matrix]:
-        """The fitted encoder and its matrix for ensembles of trees, shape (n_rows, n_columns)."""
+        """The fitted encoder, and the matrix of the targets for ensembles of trees, shape (n_targets, n_columns)."""
         return self._encode(is_linear=False)
 
     def _encode(self, is_linear: bool) -> tuple[Encoder, Matrix]:
         encoder = Encoder.fit(self.inputs, self.rows, is_linear=is_linear)
-        return encoder, encoder.transform(self.inputs, self.rows)
+        matrix = encoder.transform(self.inputs, self.rows)
+        return encoder, matrix if self.weights is None else matrix[self.index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,20 +366,35 @@ class _Trial:
     n_categories: int
     seed: int
 
-    def fit(self, encoded: _EncodedRows, labels: np.ndarray) -> FittedEstimator:
-        """Fit the estimator to the labels of some entities."""
+    def fit(self, targets: _Targets) -> FittedEstimator:
+        """Fit the estimator to the targets of some entities.
+
+        Raises:
+            UsageError: if the targets have weights, and the estimator does not accept weights (E437).
+            DataError: if the estimator cannot be fitted (E439).
+        """
         model = self.spec.build(self.kind, self.seed)
-        if self.kind == "classifier" and len(distinct(labels)) == 1:
-            model = EstimatorSpec("DummyClassifier").build(self.kind, self.seed)  # many classifiers need two classes
+        values, weights = targets.values, {}
+        if self.kind == "classifier":
+            values = values.astype(np.int64)
+            if len(distinct(values)) == 1:
+                model = EstimatorSpec("DummyClassifier").build(
+                    self.kind, self.seed
+                )  # many classifiers need two classes
+        if targets.weights is not None:
+            if not accepts_weights(model):
+                message = f"the estimator '{self.spec}' does not accept the weights of targets, which 'joint' needs"
+                hint = "use 'linear' or 'boosting', or remove 'joint'"
+                raise UsageError(Diagnostic("E437", message, self.feature.span, hint))
+            weights = {"sample_weight": targets.weights}
         with self.reported_errors("cannot be fitted to these inputs"):
-            encoder, matrix = encoded.table if accepts_missing(model) else encoded.linear
+            encoder, matrix = targets.table if accepts_missing(model) else targets.linear
         if "categorical_features" in model.get_params(deep=False) and not encoder.is_linear:
             model.set_params(categorical_features=encoder.categorical_columns)
-        targets = labels.astype(np.int64) if self.kind == "classifier" else labels
         with self.reported_errors("cannot be fitted"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a worse fit has a worse out-of-fold loss, which is reported
-            model.fit(_dense_if_needed(model, matrix), targets)
-        return FittedEstimator(self.spec, encoder, model, len(labels))
+            model.fit(_dense_if_needed(model, matrix), values, **weights)
+        return FittedEstimator(self.spec, encoder, model, targets.n_labels)
 
     @contextmanager
     def reported_errors(self, problem: str) -> Iterator[None]:
@@ -336,6 +415,13 @@ def accepts_missing(model: Any) -> bool:
     from sklearn.utils import get_tags
 
     return bool(get_tags(model).input_tags.allow_nan)
+
+
+def accepts_weights(model: Any) -> bool:
+    """Return True if the method `fit` of an estimator accepts weights of the targets."""
+    from sklearn.utils.validation import has_fit_parameter
+
+    return bool(has_fit_parameter(model, "sample_weight"))
 
 
 def _dense_if_needed(model: Any, matrix: Any) -> Matrix:

@@ -12,14 +12,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
-from relcrf.backends.problems import training_problem
+from relcrf.backends import problems, run_folder
+from relcrf.backends.problems import train_features, training_problem
 from relcrf.builder import ModelBuilder, classifier, predict, regressor
 from relcrf.errors import RelcrfError
 from relcrf.evaluation.splits import make_folds
-from relcrf.grounding.learned_values import read_inputs
+from relcrf.grounding.learned_values import read_inputs, read_target
 from relcrf.unaries import estimators, fitting, storage
-from relcrf.unaries.application import apply_features, learn_features
+from relcrf.unaries.application import apply_features
 
 DECLARATIONS = """
 domain Topic = { theory, practice, history }
@@ -96,7 +96,7 @@ def data(tables):
 
 def learn(spec, data):
     grounding = spec.ground(data)
-    learned, features = learn_features(grounding, grounding.states >= 0)
+    learned, features = train_features(grounding, grounding.states >= 0)
     return grounding, learned, features
 
 
@@ -127,6 +127,105 @@ def test_values_equal_plain_implementation(data, tables):
     expected /= feature.temperature
     assert fold.max() == fitting.N_FOLDS - 1
     np.testing.assert_allclose(values_of(learned), expected - expected.mean(axis=1, keepdims=True), atol=1e-6)
+
+
+def test_soft_targets_equal_plain_implementation(data, tables):
+    """The targets of a paper without a label are all topics, with weights that depend on the labels outside the fold."""
+    spec = model('classifier of p.topic from p.y using "LogisticRegression(C=0.5)" joint 1')
+    grounding = spec.ground(data)
+    known, codes = grounding.states >= 0, grounding.states
+    labelled, others = np.flatnonzero(known), np.flatnonzero(~known)
+    y = tables["paper"]["y"][:, None]
+    feature = grounding.spec.feature("f")
+
+    def soft_targets(mask):
+        rows = np.random.default_rng(mask.sum() + int(np.flatnonzero(~mask)[0])).dirichlet(np.ones(3), len(others))
+        return rows / rows.sum(axis=1, keepdims=True)
+
+    fold, _ = fitting._assign_folds(codes[known].astype(float), np.arange(90), known, "classifier", 0)
+    expected = np.empty((90, 3))
+
+    def predict(train, rows):
+        mask = np.isin(np.arange(90), train)
+        entities = np.concatenate((train, others))
+        scaler = StandardScaler().fit(y[entities])
+        repeated = np.concatenate((train, np.repeat(others, 3)))
+        topics = np.concatenate((codes[train], np.tile(np.arange(3), len(others))))
+        weights = np.concatenate((np.ones(len(train)), soft_targets(mask).ravel()))
+        plain = LogisticRegression(C=0.5).fit(scaler.transform(y[repeated]), topics, weights)
+        share = 1 / (len(train) + 1)
+        return np.log((1 - share) * plain.predict_proba(scaler.transform(y[rows])) + share / 3)
+
+    for k in range(fold.max() + 1):
+        expected[labelled[fold == k]] = predict(labelled[fold != k], labelled[fold == k])
+    expected[others] = predict(labelled, others)
+    inputs, target = read_inputs(grounding.bound, feature), read_target(grounding, feature)
+    fitted, values = fitting.cross_fit(feature, inputs, target, known, np.arange(90), 0, soft_targets)
+    expected /= fitted.temperature
+    np.testing.assert_allclose(values, expected - expected.mean(axis=1, keepdims=True), atol=1e-3)
+
+
+COMMUNITIES = """
+domain Topic = open
+domain Word = open
+entity Paper { predict topic : Topic  words : bag of Word }
+relation Cites(source: Paper, target: Paper)
+feature f(p: Paper) = classifier of p.topic from p.words using linear
+template opinion(p: Paper) over p.topic by 1, f(p)
+template linked(p: Paper, q: Paper) where Cites(p, q) over symmetric p.topic, q.topic
+"""
+
+
+def communities(n=240, n_labels=36):
+    """Return papers that mostly cite papers of their topic, with labels for a few; most words occur on few labelled papers."""
+    rng = np.random.default_rng(3)
+    topic = rng.integers(3, size=n)
+    same = [np.flatnonzero(topic == k) for k in range(3)]
+    source = np.repeat(np.arange(n), 3)
+    near = np.array([rng.choice(same[topic[k]]) for k in source])
+    target = np.where(rng.random(3 * n) < 0.9, near, rng.integers(n, size=3 * n))
+    word = np.where(rng.random(4 * n) < 0.5, 60 * np.repeat(topic, 4), 0) + rng.integers(60, size=4 * n)
+    labels = np.array(["x", "y", "z"], dtype=object)[topic]
+    labels[n_labels:] = None
+    paper = {"id": np.arange(n), "topic": labels}
+    words = {"paper": np.repeat(np.arange(n), 4), "word": [f"w{w}" for w in word]}
+    keep = source != target
+    cites = {"source": source[keep], "target": target[keep]}
+    return topic, relcrf.Dataset({"paper": paper, "paper_words": words, "cites": cites})
+
+
+def test_joint_rounds_use_unlabelled_papers():
+    topic, data = communities()
+    accuracy = {}
+    for joint in ("", " joint 2"):
+        spec = api.parse(COMMUNITIES.replace("using linear", f"using linear{joint}"))
+        _, learned, (feature,) = learn(spec, data)
+        accuracy[joint] = (values_of(learned)[36:].argmax(axis=1) == topic[36:]).mean()
+        assert ("joint_rounds" in feature.summary) == bool(joint)
+    assert accuracy[" joint 2"] > accuracy[""] + 0.1
+
+
+def test_labels_of_a_fold_are_no_evidence_of_its_soft_targets(monkeypatch):
+    _, data = communities()
+    spec = api.parse(COMMUNITIES.replace("using linear", "using linear joint 3"))
+    known, rounds = spec.ground(data).states >= 0, []
+
+    def learn_marginals(grounding, problem):
+        masks = []
+        rounds.append(masks)
+
+        def marginals(evidence, variables, n_states):
+            masks.append(evidence)
+            return np.full((variables.stop - variables.start, n_states), 1 / n_states)
+
+        return marginals
+
+    monkeypatch.setattr(problems, "learn_marginals", learn_marginals)
+    learn(spec, data)
+    masks = rounds[0]
+    assert len(masks) == 11 and np.array_equal(masks[-1], known)
+    hidden = np.array([known & ~mask for mask in masks[:-1]])
+    assert np.array_equal(hidden.sum(axis=0), known) and not (np.array(masks) & ~known).any()
 
 
 def test_average_of_a_linear_model_and_boosting(tables):
@@ -239,7 +338,7 @@ def test_folds_train_separate_features(data):
     grounding = spec.ground(data)
     folds = make_folds(grounding, "random,folds=3")
     for fold in folds:
-        learned, _ = learn_features(grounding, fold.train_mask(grounding.states >= 0))
+        learned, _ = train_features(grounding, fold.train_mask(grounding.states >= 0))
         problem = fold.learning_problem(training_problem(grounding, learn=False))
         assert np.array_equal(problem.graph.groups[0].features.values, learned.graph.groups[0].features.values)
     evaluation = api.evaluate(grounding, ["local"], "random,folds=3")
@@ -312,11 +411,11 @@ def test_builder_declares_learned_features(data):
     topic = m.domain("Topic", ["theory", "practice", "history"])
     paper = m.entity("Paper", topic=predict(topic), x=float, y=float)
     p = paper("p")
-    f = m.feature("f", p, classifier(p.topic, p.y, using="linear"))
+    f = m.feature("f", p, classifier(p.topic, p.y, using="linear", joint=2))
     g = m.feature("g", p, regressor(p.x, p.y))
     m.template("s", p).over(p.topic).by(f(p), g(p))
     text = m.build().to_rcrf()
-    assert "classifier of p.topic from p.y using linear" in text and api.parse(text).spec == m.build().spec
+    assert "classifier of p.topic from p.y using linear joint 2" in text and api.parse(text).spec == m.build().spec
 
 
 class TestErrors:
@@ -343,6 +442,10 @@ class TestErrors:
         monkeypatch.setattr(estimators, "find_spec", lambda name: None if name == "skops" else name)
         with expect_error("E437", hint="relcrf[sklearn]"):
             model("classifier of p.topic from p.y").fit(data, "local")
+
+    def test_joint_needs_weights(self, data):
+        with expect_error("E437", "remove 'joint'"):
+            model("classifier of p.topic from p.y using KNeighborsClassifier joint 1").fit(data, "local")
 
     def test_text_of_one_value(self, tables):
         paper = {**tables["paper"], "title": ["same"] * 90}

@@ -274,7 +274,7 @@ def _print_learned_features(learned: LearnedModel) -> None:
         loss = f"{summary['out_of_fold_loss']:.4g}"
         estimator = str(summary["estimator"])
         if "joint_rounds" in summary:
-            estimator += f", joint training: {summary['joint_rounds']} rounds"
+            estimator += f", {summary['joint_rounds']} joint rounds"
         rows.append((each.name, estimator, f"{summary['labels']:,}", summary["folds"], loss, accuracy))
     if rows:
         print_table("learned features", ("feature", "estimator", "labels", "folds", "loss", "accuracy"), rows)

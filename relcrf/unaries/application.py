@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -45,7 +46,7 @@ def learn_features(
         return grounding, ()
     require_scikit_learn()
     tasks = [_Task.read(grounding, feature, training) for feature in declared]
-    trained = [task.train(seed) for task in tasks]
+    trained = [task.train(seed, 0) for task in tasks]
     active = set(range(len(tasks)))
     for number in range(1, 1 + max(task.n_rounds for task in tasks)):
         values = {fitted.name: values for fitted, values in trained}
@@ -54,9 +55,9 @@ def learn_features(
             break
         marginals = teach(with_learned_values(grounding, values), training)
         for k in sorted(active):
-            fitted, values_of_round = tasks[k].train(seed, marginals)
-            if fitted.out_of_fold_error < trained[k][0].out_of_fold_error:
-                trained[k] = replace(fitted, summary={**fitted.summary, "joint_rounds": number}), values_of_round
+            found = tasks[k].train(seed, number, marginals)
+            if found[0].out_of_fold_error < trained[k][0].out_of_fold_error:
+                trained[k] = found
             else:
                 active.remove(k)
     return with_learned_values(grounding, {f.name: values for f, values in trained}), tuple(f for f, _ in trained)
@@ -94,14 +95,18 @@ class _Task:
         definition = self.feature.definition
         return definition.joint if isinstance(definition, LearnedDefinition) else 0
 
-    def train(self, seed: int, marginals: Marginals | None = None) -> tuple[FittedFeature, np.ndarray]:
+    def train(self, seed: int, number: int, marginals: Marginals | None = None) -> tuple[FittedFeature, np.ndarray]:
         """Train the feature; see `cross_fit`.
 
         Args:
+            number: the number of the joint round; 0 before the first one.
             marginals: the probabilities of the entities without training labels; None to train on labels only.
         """
-        soft_targets = None if marginals is None else lambda known: self._probabilities(marginals, known)
-        return cross_fit(self.feature, self.inputs, self.target, self.labelled, self.component, seed, soft_targets)
+        soft_targets = None if marginals is None else partial(self._probabilities, marginals)
+        inputs, target, labelled = self.inputs, self.target, self.labelled
+        fitted, values = cross_fit(self.feature, inputs, target, labelled, self.component, seed, soft_targets)
+        rounds = {"joint_rounds": number} if self.n_rounds else {}
+        return replace(fitted, summary={**fitted.summary, **rounds}), values
 
     def _probabilities(self, marginals: Marginals, known: np.ndarray) -> np.ndarray:
         """Return the probabilities of the entities without training labels, given the training labels of some entities."""

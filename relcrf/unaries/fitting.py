@@ -44,9 +44,8 @@ GIANT_FRACTION = 0.5
 TEMPERATURE_LIMITS = (0.05, 20.0)
 """Range of the temperature by which log-probabilities are divided."""
 
-
-MIN_SOFT_WEIGHT = 1e-3
-"""Minimum probability of a category that is a target of an entity without a training label."""
+MIN_SOFT_WEIGHT = 0.02
+"""Minimum probability of a category that is a target of an entity without a training label; with 0.001, training takes longer."""
 
 SoftTargets: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """A function that returns the probabilities of the categories of the entities without training labels, shape (n, n_categories),

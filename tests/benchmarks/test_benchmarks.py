@@ -20,6 +20,7 @@ NEED_DATA = {
     "cora",
     "entities",
     "few_labels",
+    "joint",
     "optimisers",
     "sensors",
     "webkb",
@@ -42,6 +43,7 @@ KEYS = {
     "grounding": "cpu_over_sql peak_over_arrays out_of_core_peak_over_written bytes_per_pair_factor bytes_per_unary "
     "guard_share",
     "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states",
+    "joint": "1",
     "kills": "seed commands total",
     "knowledge": "hierarchy kinship",
     "language": "lines_per_second import_ratio",

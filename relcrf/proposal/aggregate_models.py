@@ -11,8 +11,14 @@ from scipy.stats import rankdata
 
 from relcrf import api
 from relcrf.errors import RelcrfError
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.derive import make_lowering_context
+from relcrf.grounding.estimate import estimate_size
 from relcrf.grounding.learned_values import read_inputs
+from relcrf.grounding.lower import lower_values
+from relcrf.grounding.plan import AggregateTerm, Plan
 from relcrf.model.learned import learned_features
+from relcrf.model.nodes import walk
 from relcrf.model.spec import LearnedDefinition
 from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates
 from relcrf.proposal.draft import ModelDraft
@@ -22,8 +28,8 @@ from relcrf.proposal.templates import ProposedTemplate, binder_name
 MAX_SELECTED = 24
 """Maximum number of aggregates of a model: those with the largest association with the training labels."""
 
-MAX_PAIRS = 5_000_000
-"""Maximum number of pairs of an aggregate whose values are computed."""
+MAX_ROWS = 5_000_000
+"""Maximum number of rows over which an aggregate is computed; more rows take several seconds, whenever the model is ground."""
 
 MAX_CATEGORIES = 100
 """Maximum number of values of an attribute that is an input of the classifier."""
@@ -97,13 +103,17 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         (feature,) = learned_features(api.parse(f"{draft.text}\n{declaration}").spec)
         definition = feature.definition
         assert isinstance(definition, LearnedDefinition)
+        bound = draft.grounding.bound
+        context, degrees = make_lowering_context(bound), DegreeCache(bound)
         for each, node in zip(proposed, definition.inputs, strict=True):
             if time.perf_counter() - started > seconds:
                 break
+            if _count_rows(lower_values(node, feature.parameters[0], context), degrees) > MAX_ROWS:
+                continue
             single = replace(feature, definition=replace(definition, inputs=(node,)))
             try:
-                (found,) = read_inputs(draft.grounding.bound, single, MAX_PAIRS)
-            except RelcrfError:  # too many pairs, or numbers that are too large
+                (found,) = read_inputs(bound, single)
+            except RelcrfError:  # numbers that are too large
                 continue
             column = np.asarray(found.values, dtype=np.float64)[:, 0]
             fingerprint = _fingerprint(column)
@@ -113,6 +123,22 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                 columns.append(column)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
     return AggregateValues(tuple(kept), values, len(proposed))
+
+
+def _count_rows(plan: Plan, degrees: DegreeCache) -> int:
+    """Return an upper bound of the number of rows over which the aggregates of a plan of values are computed."""
+    total = 0
+    for term in walk(plan.outputs):
+        if isinstance(term, AggregateTerm):
+            rows = replace(
+                plan,
+                scans=(*plan.scans, *term.plan.scans),
+                equalities=term.plan.equalities,
+                filters=term.plan.filters,
+                outputs=(),
+            )
+            total += estimate_size(degrees, rows).join_rows
+    return total
 
 
 def _fingerprint(column: np.ndarray) -> bytes | None:

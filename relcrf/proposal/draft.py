@@ -11,7 +11,7 @@ from relcrf.api import Model
 from relcrf.data.dataset import Dataset
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.preview import TemplatePlan
+from relcrf.grounding.preview import TemplatePlan, plan_templates
 from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
 from relcrf.proposal.event_tables import add_events, find_event_tables
@@ -165,7 +165,8 @@ def replace_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) 
         draft.name, analysis.schema, analysis.target, list(templates), analysis.alternatives, draft.commands
     )
     model = api.parse(text, draft.name)
-    plans, grounding = tuple(model.plan(dataset)), model.ground(dataset)
+    grounding = model.ground(dataset)
+    plans = tuple(plan_templates(grounding.bound))  # uses the values that were computed for the ground graph
     return replace(draft, text=text, model=model, templates=tuple(templates), plans=plans, grounding=grounding)
 
 

@@ -57,6 +57,20 @@ def test_number_of_aggregates_is_limited(draft, monkeypatch):
     assert len(aggregates.enumerate_aggregates(draft.analysis)) == 3
 
 
+def test_aggregates_over_many_rows_are_omitted(draft, monkeypatch):
+    """80 customers ordered 1 to 6 of 30 products, so that paths to other customers are more than orders."""
+    monkeypatch.setattr(aggregate_models, "MAX_ROWS", 600)
+    names = {each.name for each in compute_aggregates(draft, 60).aggregates}
+    assert "n_ordered" in names and not any(name.startswith("n_ordered_ordered") for name in names)
+    assert "n_paths_ordered_ordered" not in names
+
+
+def test_replaced_templates_have_the_sizes_of_the_plan(draft, found):
+    templates = templates_with(draft, found, range(3), "linear")
+    replaced = trial.replace_templates(draft, templates)
+    assert list(replaced.plans) == replaced.model.plan(draft.grounding.bound.dataset)
+
+
 def test_association_is_the_kruskal_statistic_of_training_labels():
     rng = np.random.default_rng(1)
     values, states, train = rng.integers(5, size=(60, 3)).astype(float), rng.integers(3, size=60), np.arange(60) < 40

@@ -10,6 +10,7 @@ import pytest
 from command import json_command, relcrf_command
 
 import relcrf
+from relcrf.proposal import trial
 
 ROOT = Path(relcrf.__file__).parent.parent
 CODE_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -48,6 +49,8 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_examples_run_in_empty_folder(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trial, "MAX_SECONDS", 1.0)  # relcrf new compares models in one fold
+    monkeypatch.setattr(trial, "MAX_COMPUTE_SECONDS", 2.0)
     text, blocks = read_page(page)
     model_name = SAVE_AS.search(text)
     n_run = 0

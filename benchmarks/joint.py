@@ -34,6 +34,12 @@ template linked(p: Paper, q: Paper) where (Cites(p, q) or Cites(q, p)) and p < q
 LABELS_PER_TOPIC = 20
 
 
+def draw_split(states: np.ndarray, seed: int) -> few_labels.Split:
+    """Draw disjoint training, validation and test sets; those of a part of Cora are smaller."""
+    n_valid = min(few_labels.N_VALID, len(states) // 5)
+    return few_labels.draw_split(states, LABELS_PER_TOPIC, seed, n_valid, min(few_labels.N_TEST, 2 * n_valid))
+
+
 def measure(model: api.Model, grounding: Grounding, split: few_labels.Split) -> dict[str, float]:
     """Return the accuracy and the log loss of the model and of its classifier on the test labels of a split."""
     hidden = ~np.isin(np.arange(grounding.graph.n_variables), split.train)
@@ -51,17 +57,18 @@ def measure(model: api.Model, grounding: Grounding, split: few_labels.Split) -> 
 
 def main() -> None:
     """Compare numbers of joint rounds."""
-    parser = BenchmarkParser(__doc__, "1 split, and at most 1 round.")
+    parser = BenchmarkParser(__doc__, "1 split, and at most 1 round; 600 papers in tests.")
     options = parser.parse_args()
-    tables = few_labels.cora()
+    tables, size = few_labels.cora(), sized(options, 10_000, 10_000, 600)
+    columns = {"paper": ["id"], "paper_word": ["paper"], "cites": ["source", "target"]}
+    tables = {name: tables[name][(tables[name][keys] < size).all(axis=1)] for name, keys in columns.items()}
     figures: dict[str, Any] = {}
     print(f"{'rounds':>6} {'accuracy':>15} {'log loss':>15} {'of classifier':>15} {'log loss':>15}")
     for rounds in sized(options, (0, 1, 2), (0, 1), (1,)):
         model = api.parse(MODEL.replace("joint {rounds}", f"joint {rounds}" if rounds else ""))
         grounding = model.ground(relcrf.Dataset(tables))
         results = [
-            measure(model, grounding, few_labels.draw_split(grounding.states, LABELS_PER_TOPIC, seed))
-            for seed in range(sized(options, 5, 1, 1))
+            measure(model, grounding, draw_split(grounding.states, seed)) for seed in range(sized(options, 5, 1, 1))
         ]
         values = {name: np.array([each[name] for each in results]) for name in results[0]}
         figures[str(rounds)] = {name: float(column.mean()) for name, column in values.items()}

@@ -109,7 +109,7 @@ class AggregateTrial:
 
 @dataclass(frozen=True)
 class ModelTrial:
-    """The scores of a proposed model on held-out labels, or the reason why it was not tried.
+    """The scores of a proposed model on held-out labels, or the reason why they are missing.
 
     Args:
         scores: The score of each system: the majority value, `local` (without relations) and the model.

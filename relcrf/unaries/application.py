@@ -27,11 +27,11 @@ Teacher: TypeAlias = Callable[[Grounding, np.ndarray], Marginals]
 def learn_features(
     grounding: Grounding, training: np.ndarray, teach: Teacher, seed: int = 0
 ) -> tuple[Grounding, tuple[FittedFeature, ...]]:
-    """Train the learned features of a model; return the ground graph with their values, and the trained features.
+    """Train the learned features of a model; return the ground graph with their values, and the features.
 
     A feature with joint rounds is trained again with the marginals of a model as targets of the entities without training
-    labels. A round is kept if the out-of-fold error of the training labels decreases; after other rounds, none follows. For
-    the scores of a fold, the labels of the fold are no evidence of the marginals.
+    labels. A round is kept if it decreases the out-of-fold error of the training labels; otherwise the rounds end. The
+    marginals for the estimator that scores a fold are computed without the labels of this fold.
 
     Args:
         training: mask of the variables with training labels, shape (n_variables,), bool.
@@ -92,6 +92,7 @@ class _Task:
 
     @property
     def n_rounds(self) -> int:
+        """The maximum number of joint rounds."""
         definition = self.feature.definition
         return definition.joint if isinstance(definition, LearnedDefinition) else 0
 

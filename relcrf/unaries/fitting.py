@@ -45,7 +45,7 @@ TEMPERATURE_LIMITS = (0.05, 20.0)
 """Range of the temperature by which log-probabilities are divided."""
 
 MIN_SOFT_WEIGHT = 0.02
-"""Minimum probability of a category that is a target of an entity without a training label; with 0.001, training takes longer."""
+"""Minimum probability of a category that is a target of an unlabelled entity; each is a row of the training data."""
 
 SoftTargets: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """A function that returns the probabilities of the categories of the entities without training labels, shape (n, n_categories),

@@ -269,7 +269,14 @@ class _Search:
         local = make_backend("local")
         if self.is_large:
             return self._try(local)
-        return self._climb(local, FIRST_STRENGTH, 1 if self.effort == 1 else len(UNARY_STRENGTHS))
+        if self.effort == 1 or self._labelled.sum() >= FEW_LABELS:
+            return self._climb(local, FIRST_STRENGTH, 1 if self.effort == 1 else len(UNARY_STRENGTHS))
+        # With few labels, the likelihood varies at random between strengths, so that a climb stops too early.
+        best = self._try(_with_settings(local, unary_l2=UNARY_STRENGTHS[FIRST_STRENGTH]))
+        for k, strength in enumerate(UNARY_STRENGTHS):
+            if k != FIRST_STRENGTH and best.labels:
+                best = self._better(best, self._try(_with_settings(local, unary_l2=strength)))
+        return best
 
     def _climb(self, system: AbstractBackend, index: int, max_steps: int) -> BackendTrial:
         """Return the best trial of a backend over `unary_l2`: the strength changes in steps while the trials improve.

@@ -127,10 +127,10 @@ def query_problem(
                 "train again with a larger l2 or with smaller feature values; 'relcrf report' shows the optimiser's log"
             )
             raise DataError(Diagnostic("E422", message, hint=hint))
-    grounding = learned.extend_grounding(apply_features(grounding, learned.learned_features))
     observed = grounding.states >= 0
     if hidden is not None:
         observed = observed & ~hidden
+    grounding = learned.extend_grounding(apply_features(grounding, learned.learned_features, observed))
     roles = np.where(observed, Role.CLAMPED, Role.FREE).astype(np.int8)
     query_mask = ~grounding.latent if queries is None else queries
     graph = replace(grounding.graph, known_domains=variable_domains(grounding.blocks))

@@ -229,18 +229,27 @@ class ValueComputer:
         (term,) = node.terms
         inner = scope.aggregate_scope(node)
         (other,) = e.names_in(term) & set(inner.type_names)
-        parameter = Parameter(name, scope.type_names[name])
-        plan = lower_pairs(node, parameter, other, self.context)
-        text = render_expression(node)
-        check_budget(DegreeCache(self.bound), plan, self.budget, text, node.span)
+        pairs = self.count_pairs(scope, node, name, other)
         values = self.compute(inner, term, other)
-        pairs = self._pairs(plan, (self.bound.sizes[parameter.type_name], values.shape[0]))
         if node.function == "mean":
             count = np.maximum(np.asarray(pairs.sum(axis=1)).ravel(), 1.0)
             pairs = csr_array(
                 (pairs.data / np.repeat(count, np.diff(pairs.indptr)), pairs.indices, pairs.indptr), pairs.shape
             )
-        return self._multiply(pairs, values, text)
+        return self._multiply(pairs, values, render_expression(node))
+
+    def count_pairs(self, scope: NameScope, node: e.Aggregate, name: str, other: str) -> csr_array:
+        """Return the number of combinations of local names of an aggregate for each pair of entities.
+
+        Args:
+            name: the outer name, whose entities are the rows.
+            other: a local name, whose entities are the columns.
+        """
+        parameter = Parameter(name, scope.type_names[name])
+        plan = lower_pairs(node, parameter, other, self.context)
+        check_budget(DegreeCache(self.bound), plan, self.budget, render_expression(node), node.span)
+        other_type = scope.aggregate_scope(node).type_names[other]
+        return self._pairs(plan, (self.bound.sizes[parameter.type_name], self.bound.sizes[other_type]))
 
     def _pairs(self, plan: Plan, shape: tuple[int, int]) -> csr_array:
         """Return the number of rows of a plan for each pair of entities."""

@@ -6,7 +6,7 @@ when the values are known, `with_learned_values` grounds these templates again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,10 +28,42 @@ from relcrf.grounding.text_rows import split_tokens
 from relcrf.grounding.variables import BOOL_VALUES, find_block
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
-from relcrf.model.learned import used_learned_features
+from relcrf.model.learned import labelled_neighbours, used_learned_features
 from relcrf.model.spec import Feature, LearnedDefinition, Parameter, RangeDomain, Template
 from relcrf.model.types import Bag, Date, DomainType, String, ValueType, Vector
 from relcrf.model.typing import NameScope
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledNeighbours:
+    """The neighbours of entities whose labels are counted: the input `sum { q.x where C }` of a classifier of p.x.
+
+    Args:
+        pairs: the number of combinations of local names that satisfy C for each p and q, shape (n_entities, n_entities).
+        is_mean: whether the counts are divided by their sum.
+    """
+
+    pairs: csr_array
+    is_mean: bool
+
+    def without_pairs_in(self, fold: np.ndarray) -> LabelledNeighbours:
+        """Return the neighbours of each entity in other folds; -1 denotes no fold, shape (n_entities,)."""
+        pairs = self.pairs.tocoo()
+        first, second = pairs.coords
+        kept = (fold[first] != fold[second]) | (fold[first] < 0)
+        return replace(self, pairs=csr_array((pairs.data[kept], (first[kept], second[kept])), shape=pairs.shape))
+
+    def count(self, codes: np.ndarray, n_categories: int) -> np.ndarray:
+        """Return the number or fraction of the neighbours with each label, shape (n_entities, n_categories).
+
+        Args:
+            codes: the label of each entity; -1 if it is unknown, shape (n_entities,).
+        """
+        known = np.flatnonzero((codes >= 0) & (codes < n_categories))
+        shape = (len(codes), n_categories)
+        labels = csr_array((np.ones(len(known)), (known, codes[known])), shape=shape)
+        counts = (self.pairs @ labels).toarray()
+        return np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0) if self.is_mean else counts)
 
 
 @dataclass(frozen=True)
@@ -43,11 +75,25 @@ class LearnedInput:
         kind: `number` or `vector` (NaN is a missing number), `category` (codes; NaN if missing), `text` (texts; None if
             missing), `bag` (the counts of an attribute) or `weighted bag` (a computed bag).
         values: shape (n_entities, n_columns); for texts shape (n_entities,), dtype object; sparse for bags.
+        neighbours: the neighbours whose labels the input counts; its values have no columns before `with_labels`.
     """
 
     name: str
     kind: str
     values: np.ndarray | csr_array
+    neighbours: LabelledNeighbours | None = None
+
+    def with_labels(self, codes: np.ndarray, n_categories: int) -> LearnedInput:
+        """Return the input with the counts of the labels of neighbours; see `LabelledNeighbours.count`."""
+        if self.neighbours is None:
+            return self
+        return replace(self, values=self.neighbours.count(codes, n_categories))
+
+    def without_pairs_in(self, fold: np.ndarray) -> LearnedInput:
+        """Return the input without neighbours in the same fold; see `LabelledNeighbours.without_pairs_in`."""
+        if self.neighbours is None:
+            return self
+        return replace(self, neighbours=self.neighbours.without_pairs_in(fold))
 
     def features(self) -> AbstractFeatures:
         """Return the values as features; a category and each word of a text is a feature, a missing number is 0."""
@@ -81,8 +127,11 @@ def read_inputs(bound: BoundModel, feature: Feature, budget: int = DEFAULT_BUDGE
     computer = ValueComputer(bound, context, f"feature '{feature.name}'", feature.span, budget)
     (parameter,) = feature.parameters
     scope = NameScope(context.spec, feature.parameters, None)
-    inputs = []
+    inputs: list[LearnedInput] = []
     for node in definition.inputs:
+        if (counted := labelled_neighbours(scope, definition, node)) is not None:
+            inputs.append(_read_neighbours(computer, scope, node, counted))
+            continue
         kind = _input_kind(scope, node)
         values: np.ndarray | csr_array
         if kind in ("category", "text") or isinstance(scope.type_of(node), Date):
@@ -91,6 +140,19 @@ def read_inputs(bound: BoundModel, feature: Feature, budget: int = DEFAULT_BUDGE
             values = computer.compute(scope, node, parameter.name)
         inputs.append(LearnedInput(render_expression(node), kind, values))
     return tuple(inputs)
+
+
+def _read_neighbours(
+    computer: ValueComputer, scope: NameScope, node: e.Expression, counted: e.Aggregate
+) -> LearnedInput:
+    """Return an input that counts the labels of other entities; see `labelled_neighbours`."""
+    (name,), (term,) = scope.type_names, counted.terms
+    assert isinstance(term, e.Name) and isinstance(node, e.Aggregate)
+    pairs = computer.count_pairs(scope, counted, name, term.name)
+    n = pairs.shape[0]
+    # The label of an entity is not an input of its own prediction.
+    neighbours = LabelledNeighbours(pairs, node.function == "mean").without_pairs_in(np.arange(n))
+    return LearnedInput(render_expression(node), "vector", np.empty((n, 0)), neighbours)
 
 
 def _input_kind(scope: NameScope, node: e.Expression) -> str:
@@ -137,6 +199,21 @@ class LearnedTarget:
     categories: tuple[str, ...] | None
     is_vector: bool
     first_variable: int | None
+
+
+def with_known_labels(
+    inputs: Sequence[LearnedInput], target: LearnedTarget, known: np.ndarray, n_categories: int
+) -> list[LearnedInput]:
+    """Return the inputs of a learned feature with the counts of the labels of neighbours.
+
+    Args:
+        known: mask of the entities whose labels are counted, shape (n_entities,), bool.
+        n_categories: number of categories of the target in training.
+    """
+    if all(each.neighbours is None for each in inputs):
+        return list(inputs)
+    codes = np.where(known & ~np.isnan(target.values), target.values, -1.0).astype(np.int64)
+    return [each.with_labels(codes, n_categories) for each in inputs]
 
 
 def read_target(grounding: Grounding, feature: Feature) -> LearnedTarget:

@@ -17,7 +17,7 @@ from relcrf.model import types as t
 from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import evidence_parts, initial_values_error, is_table, n_patterns
 from relcrf.model.functions import NEAREST_MEASURES
-from relcrf.model.learned import used_learned_features
+from relcrf.model.learned import aggregated_label, labelled_neighbours, used_learned_features
 from relcrf.model.nodes import children, walk
 from relcrf.model.typing import NameScope, TypeCheckError, feature_type, is_binary_feature
 
@@ -407,12 +407,26 @@ def _check_learned_definition(
                 "E149", message, target.span, "remove 'joint', or use a classifier of a predicted attribute"
             )
     for item in definition.inputs:
-        kind, problems = infer_type(scope, item)
+        neighbours = labelled_neighbours(scope, definition, item)
+        if neighbours is None and (label := aggregated_label(scope, item)) is not None:
+            message = (
+                f"'{feature.name}' counts labels of other entities, but '{render_expression(label)}' is not its target"
+            )
+            hint = (
+                "a classifier may count labels of its own target: classifier of p.x from sum { q.x where Link(p, q) }"
+            )
+            yield Diagnostic("E149", message, item.span, hint)
+            continue
+        kind, problems = infer_type(scope, neighbours or item)
         yield from problems
         if kind is None:
             continue
-        problems = list(_check_evidence_only(scope, item, "an input of a learned feature"))
-        problems = problems or list(_check_computed_values(scope, item))
+        problems = list(_check_evidence_only(scope, neighbours or item, "an input of a learned feature"))
+        if neighbours is not None:
+            problems += _check_single_entity(scope, neighbours)
+            problems += _check_no_computed_value(scope.aggregate_scope(neighbours), neighbours.where)
+        else:
+            problems = problems or list(_check_computed_values(scope, item))
         yield from problems
         if not problems and used_learned_features(spec, [item]):
             message = f"the input '{render_expression(item)}' of '{feature.name}' is itself learned"

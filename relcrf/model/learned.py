@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from relcrf.model import expressions as e
 from relcrf.model.nodes import walk
 from relcrf.model.spec import Feature, LearnedDefinition, ModelSpec
+from relcrf.model.typing import NameScope
 
 
 def learned_features(spec: ModelSpec) -> tuple[Feature, ...]:
@@ -30,3 +32,34 @@ def used_learned_features(spec: ModelSpec, expressions: Iterable[e.Expression]) 
             else:
                 pending.append(feature.definition)
     return used
+
+
+def aggregated_label(scope: NameScope, node: e.Expression) -> e.Attribute | None:
+    """Return q.x for `sum { q.x where C }` or `mean { q.x where C }` with a predicted attribute, else None.
+
+    Args:
+        scope: the scope outside the aggregate.
+    """
+    match node:
+        case e.Aggregate("sum" | "mean", (e.Attribute() as term,)) if scope.aggregate_scope(node).is_random(term):
+            return term
+    return None
+
+
+def labelled_neighbours(scope: NameScope, definition: LearnedDefinition, node: e.Expression) -> e.Aggregate | None:
+    """Return `count { q where C }` if an input is `sum { q.x where C }` or `mean { q.x where C }`, else None.
+
+    Here p.x is the predicted attribute that a classifier predicts: the input aggregates the labels of other entities of the
+    type of p.
+
+    Args:
+        scope: the scope of the parameter of the feature.
+    """
+    label, target = aggregated_label(scope, node), definition.target
+    if label is None or definition.kind != "classifier" or not isinstance(target, e.Attribute):
+        return None
+    assert isinstance(node, e.Aggregate)
+    has_type = scope.aggregate_scope(node).type_names[label.binder] == scope.type_names.get(target.binder)
+    if label.binder in scope.type_names or label.attribute != target.attribute or not has_type:
+        return None
+    return replace(node, function="count", terms=(e.Name(label.binder, span=label.span),))

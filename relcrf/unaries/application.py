@@ -8,9 +8,18 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.learned_values import LearnedInput, LearnedTarget, read_inputs, read_target, with_learned_values
+from relcrf.grounding.learned_values import (
+    LearnedInput,
+    LearnedTarget,
+    read_inputs,
+    read_target,
+    with_known_labels,
+    with_learned_values,
+)
 from relcrf.model.learned import learned_features
 from relcrf.model.spec import Feature, LearnedDefinition
 from relcrf.unaries.estimators import require_scikit_learn
@@ -88,7 +97,7 @@ class _Task:
         if target.first_variable is not None:
             variables = slice(target.first_variable, target.first_variable + n)
             labelled, component = labelled & training[variables], grounding.component[variables]
-        return cls(feature, inputs, target, labelled, component, training)
+        return cls(feature, inputs, target, labelled, _joined_by_inputs(component, inputs), training)
 
     @property
     def n_rounds(self) -> int:
@@ -118,15 +127,35 @@ class _Task:
         return np.asarray(marginals(evidence, slice(first, first + n), len(self.target.categories))[~self.labelled])
 
 
-def apply_features(grounding: Grounding, fitted: Sequence[FittedFeature]) -> Grounding:
-    """Return the ground graph with the values that trained features compute for its entities."""
+def _joined_by_inputs(component: np.ndarray, inputs: Sequence[LearnedInput]) -> np.ndarray:
+    """Return the components after joining those of entities that are neighbours in an input, shape (n_entities,)."""
+    names, component = np.unique(component, return_inverse=True)
+    for each in inputs:
+        if each.neighbours is not None:
+            first, second = each.neighbours.pairs.nonzero()
+            shape = (len(names), len(names))
+            links = csr_array((np.ones(len(first)), (component[first], component[second])), shape=shape)
+            component = connected_components(links, directed=False)[1][component]
+    return component
+
+
+def apply_features(grounding: Grounding, fitted: Sequence[FittedFeature], observed: np.ndarray) -> Grounding:
+    """Return the ground graph with the values that trained features compute for its entities.
+
+    Args:
+        observed: mask of the variables whose labels are evidence, shape (n_variables,), bool.
+    """
     if not fitted:
         return grounding
     require_scikit_learn()
     by_name = {each.name: each for each in fitted}
     values = {}
     for feature in learned_features(grounding.spec):
-        target = read_target(grounding, feature)
+        target, trained = read_target(grounding, feature), by_name[feature.name]
         n_categories = 0 if target.categories is None else len(target.categories)
-        values[feature.name] = by_name[feature.name].scores(read_inputs(grounding.bound, feature), n_categories)
+        inputs: Sequence[LearnedInput] = read_inputs(grounding.bound, feature)
+        if trained.categories is not None and (first := target.first_variable) is not None:
+            known = observed[first : first + len(target.values)]
+            inputs = with_known_labels(inputs, target, known, len(trained.categories))
+        values[feature.name] = trained.scores(inputs, n_categories)
     return with_learned_values(grounding, values)

@@ -25,7 +25,8 @@ MAX_WORDS = 500
 """Maximum number of words of a text, the most frequent ones, that are columns of a table."""
 
 N_COMPONENTS = 50
-"""Number of columns to which a bag with more values is reduced for estimators of tables, by a truncated SVD."""
+"""Number of columns to which a bag with more values is reduced for estimators of tables, by a truncated SVD. A bag with at
+most so many values has a column of counts for each."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Encoder:
         Raises:
             DataError: if a text has the same value for all entities (E438).
         """
-        kinds = tuple(map(_encoded_kind, inputs))
+        kinds = tuple(_encoded_kind(each, is_linear) for each in inputs)
         widths = tuple(1 if each.values.ndim == 1 else each.values.shape[1] for each in inputs)
         scales = tuple(_common_scale(each, rows) for each in inputs)
         unfitted = [
@@ -83,6 +84,8 @@ class Encoder:
                 yield filled[:, None] if kind == "label" else filled
             elif kind in ("bag", "weighted bag"):
                 yield csr_matrix(values)[:, :width]
+            elif issparse(values):
+                yield csr_matrix(values)[:, :width].toarray()
             else:
                 yield values if scale == 1.0 else values / scale
 
@@ -100,8 +103,15 @@ class Encoder:
         return out
 
 
-def _encoded_kind(each: LearnedInput) -> str:
-    """Return the kind of an input, or `label` for a text that repeats often."""
+def is_large_bag(each: LearnedInput) -> bool:
+    """Return True if an input is a bag with too many values for a table with a column for each."""
+    return each.kind in ("bag", "weighted bag") and each.values.shape[1] > N_COMPONENTS
+
+
+def _encoded_kind(each: LearnedInput, is_linear: bool) -> str:
+    """Return the kind of an input, `label` for a text that repeats often, or `vector` for the counts of a small bag."""
+    if each.kind in ("bag", "weighted bag") and not is_linear and not is_large_bag(each):
+        return "vector"
     if each.kind != "text":
         return each.kind
     texts = [text for text in each.values.tolist() if text is not None]

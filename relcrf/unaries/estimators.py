@@ -41,9 +41,14 @@ _CLASSES = {
     ("linear", "regressor"): "Ridge",
 }
 
+_BOOSTING: tuple[dict[str, Any], ...] = (
+    {"learning_rate": 0.05, "max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 10},
+    {"max_iter": 100},
+)
+
 _CANDIDATES: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {
-    ("boosting", "classifier"): ({"max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 5}, {"max_iter": 100}),
-    ("boosting", "regressor"): ({"max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 5}, {"max_iter": 100}),
+    ("boosting", "classifier"): _BOOSTING,
+    ("boosting", "regressor"): _BOOSTING,
     ("linear", "classifier"): tuple({"C": c, "max_iter": 1000} for c in (0.01, 0.1, 1.0, 10.0)),
     ("linear", "regressor"): tuple({"alpha": alpha} for alpha in (100.0, 10.0, 1.0, 0.1)),
 }

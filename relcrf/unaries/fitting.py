@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.graph.folds import are_in_other_components, balanced_folds, stratified_folds
-from relcrf.grounding.learned_values import LearnedInput, LearnedTarget
+from relcrf.grounding.learned_values import LearnedInput, LearnedTarget, with_known_labels
 from relcrf.kernels.distinct import distinct
 from relcrf.model.spec import Feature, LearnedDefinition
-from relcrf.unaries.encoding import Encoder, Matrix
+from relcrf.unaries.encoding import Encoder, Matrix, is_large_bag
 from relcrf.unaries.estimators import SHORT_NAMES, EstimatorSpec, candidate_estimators, parse_estimator
 
 N_FOLDS = 10
@@ -171,10 +171,14 @@ def cross_fit(
         for family in _candidates(definition, inputs)
     ]
     error = partial(_error, definition.kind, labels)
+    fold_of = np.full(len(labelled), -1)
+    fold_of[rows] = fold
+    inputs = [each.without_pairs_in(fold_of) for each in inputs]
     with _limit_threads(len(rows)):
         trials = [trial for family in families for trial in family]
-        predictions = _cross_fit(trials, inputs, labelled, labels, fold, soft_targets)
+        predictions = _cross_fit(trials, inputs, target, labelled, fold, soft_targets)
         chosen, raw = _choose(families, predictions, error)
+        inputs = with_known_labels(inputs, target, labelled, n_categories)
         targets = _Targets.collect(inputs, labelled, labelled, labels, soft_targets)
         members = tuple(trial.fit(targets) for trial in chosen)
     codes = labels.astype(np.int64)
@@ -197,29 +201,32 @@ def cross_fit(
 def _cross_fit(
     trials: Sequence[_Trial],
     inputs: Sequence[LearnedInput],
+    target: LearnedTarget,
     labelled: np.ndarray,
-    labels: np.ndarray,
     fold: np.ndarray,
     soft_targets: SoftTargets | None,
 ) -> dict[_Trial, np.ndarray]:
     """Return the out-of-fold predictions of each estimator, see `FittedEstimator.predict`.
 
     Args:
-        labels, fold: the label and the fold of each labelled entity, shape (n_labels,).
-        labelled, soft_targets: see `cross_fit`.
+        inputs: the inputs; those that count labels of neighbours contain no neighbours in the same fold.
+        fold: the fold of each labelled entity, shape (n_labels,).
+        target, labelled, soft_targets: see `cross_fit`.
     """
     rows = np.flatnonzero(labelled)
+    labels = target.values[rows]
     out = {trial: np.empty((len(rows), max(1, trial.n_categories))) for trial in trials}
     for number in range(int(fold.max()) + 1):
         train, known = fold != number, np.zeros_like(labelled)
         known[rows[train]] = True
-        targets, held_out = _Targets.collect(inputs, labelled, known, labels[train], soft_targets), rows[~train]
+        given = with_known_labels(inputs, target, known, trials[0].n_categories)
+        targets, held_out = _Targets.collect(given, labelled, known, labels[train], soft_targets), rows[~train]
         matrices: dict[bool, Matrix] = {}
         for trial in trials:
             fitted = trial.fit(targets)
             with trial.reported_errors("cannot predict"):
                 if (is_linear := fitted.encoder.is_linear) not in matrices:
-                    matrices[is_linear] = fitted.encoder.transform(inputs, held_out)
+                    matrices[is_linear] = fitted.encoder.transform(given, held_out)
                 out[trial][~train] = fitted.predict(matrices[is_linear], trial.kind, trial.n_categories)
     return out
 
@@ -269,8 +276,8 @@ def _candidates(definition: LearnedDefinition, inputs: Sequence[LearnedInput]) -
             return [candidate_estimators(spec.name, kind)]
         return [[spec]]
     linear = candidate_estimators("linear", kind)
-    has_bag = any(each.kind in ("bag", "weighted bag") for each in inputs)
-    return [linear] if has_bag else [linear, candidate_estimators("boosting", kind)]
+    has_large_bag = any(map(is_large_bag, inputs))
+    return [linear] if has_large_bag else [linear, candidate_estimators("boosting", kind)]
 
 
 def _assign_folds(

@@ -44,7 +44,7 @@ LAYERS = (
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
-OPTIONAL = ("sklearn", "skops", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg")
+OPTIONAL = ("sklearn", "skops", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg", "torch")
 """Packages of extras, which may be imported where they are needed."""
 
 

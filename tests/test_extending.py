@@ -1,6 +1,8 @@
 """Plugin packages: those of docs/how-to/extending, and invalid ones."""
 
+import importlib
 import json
+import re
 import runpy
 import shlex
 import sys
@@ -13,12 +15,14 @@ import pytest
 from command import relcrf_command
 
 import relcrf
+from relcrf import api
 from relcrf.builder import fn
 from relcrf.editor.completion import complete
 from relcrf.editor.document import Document
 from relcrf.errors import DataError, RelcrfError, UsageError
 from relcrf.grounding.dialects.spark import SparkDialect
 from relcrf.model.functions import FUNCTIONS
+from relcrf.unaries import storage
 
 
 def run(code, folder):
@@ -54,6 +58,43 @@ def test_reader_of_docs_page_reads_edge_lists(packages, tmp_path, monkeypatch, c
     Path("web/link.edges").write_text("p1 p2\n\np1 p2 p3\n")
     with pytest.raises(DataError, match=r"line 3 of .*link\.edges has 3 names"):
         relcrf.Dataset("web")
+
+
+def test_estimator_of_docs_page_is_trained_and_stored(packages, tmp_path):
+    found = run(packages.install_page("how-to/extending/estimator.md")["py"], tmp_path)
+    fit, data, points = (found[name] for name in ("fit", "data", "points"))
+    hidden = points.inside.isna()
+    truth = (points.x**2 + points.y**2 < 2)[hidden].to_numpy()
+    assert (found["predicted"].inside.eq("true").to_numpy() == truth).mean() > 0.9
+    fit.save(tmp_path / "run")
+    loaded = api.load_fit(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.predict(data).probabilities(), fit.predict(data).probabilities())
+    assert json.loads(json.dumps(storage.to_json(fit.learned.learned_features[0])))["versions"]["estimator"] == "1.0"
+
+
+def test_network_of_docs_page_is_trained_and_stored(packages, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("skorch")
+    page = Path(relcrf.__file__).parents[1] / "docs/how-to/extending/estimator.md"
+    (_, code) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    packages.install("networks", "relcrf.estimators", {"NetworkClassifier": "networks:NetworkClassifier"}, code)
+    found = [run(example.replace("KernelClassifier(gamma=1.0)", "NetworkClassifier()"), tmp_path) for _ in range(2)]
+    fit, data, points = (found[0][name] for name in ("fit", "data", "points"))
+    truth = (points.x**2 + points.y**2 < 2)[points.inside.isna()].to_numpy()
+    assert (found[0]["predicted"].inside.eq("true").to_numpy() == truth).mean() > 0.9
+    expected = fit.predict(data).probabilities()
+    np.testing.assert_array_equal(found[1]["fit"].predict(data).probabilities(), expected)
+    fit.save(tmp_path / "run")
+    np.testing.assert_array_equal(api.load_fit(tmp_path / "run").predict(data).probabilities(), expected)
+    versions = storage.to_json(fit.learned.learned_features[0])["versions"]
+    assert set(versions) == {"networks", "scikit-learn", "skorch", "torch"}
+    changed = code.replace("n_hidden=32", "n_hidden=8")
+    (packages.folder / "networks.py").write_text(changed)
+    sys.modules.pop("networks")
+    importlib.invalidate_caches()
+    with pytest.raises(RelcrfError, match="E440"):
+        api.load_fit(tmp_path / "run")
 
 
 def test_function_of_docs_page_is_used_in_training_and_serving(packages, tmp_path, capsys):

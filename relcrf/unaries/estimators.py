@@ -128,6 +128,15 @@ def require_scikit_learn() -> None:
         raise UsageError(Diagnostic("E437", message, hint="install it with: pip install 'relcrf[sklearn]'"))
 
 
+def package_name(spec: EstimatorSpec, model: Any) -> str:
+    """Return the name of the package that contains the class of an estimator."""
+    for entry in _plugin_entries():
+        if entry.name == spec.name and entry.dist is not None:
+            return entry.dist.name
+    module = type(model).__module__.partition(".")[0]
+    return {"sklearn": "scikit-learn"}.get(module, module)
+
+
 def plugin_class_names() -> frozenset[str]:
     """Return the qualified names of the estimators that other packages register."""
     return frozenset(entry.value.replace(":", ".") for entry in _plugin_entries())

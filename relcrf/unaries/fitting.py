@@ -31,6 +31,7 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.spec import Feature, LearnedDefinition
 from relcrf.unaries.encoding import Encoder, Matrix, is_large_bag
 from relcrf.unaries.estimators import SHORT_NAMES, EstimatorSpec, candidate_estimators, parse_estimator
+from relcrf.unaries.neural_nets import seeded
 
 N_FOLDS = 10
 """Number of folds; each out-of-fold score comes from an estimator that was trained on nine tenths of the labels."""
@@ -397,7 +398,7 @@ class _Trial:
             encoder, matrix = targets.table if accepts_missing(model) else targets.linear
         if "categorical_features" in model.get_params(deep=False) and not encoder.is_linear:
             model.set_params(categorical_features=encoder.categorical_columns)
-        with self.reported_errors("cannot be fitted"), warnings.catch_warnings():
+        with self.reported_errors("cannot be fitted"), warnings.catch_warnings(), seeded(model, self.seed):
             warnings.simplefilter("ignore")  # a worse fit has a worse out-of-fold loss, which is reported
             model.fit(_dense_if_needed(model, matrix), values, **weights)
         return FittedEstimator(self.spec, encoder, model, targets.n_labels)

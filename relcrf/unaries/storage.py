@@ -1,7 +1,7 @@
 """Storage of trained learned features without pickle: estimators in files of skops, the other fields as JSON.
 
 A file of skops contains names of classes, so that loading it runs code of these classes. relcrf loads only files whose
-classes are known to contain nothing but data.
+classes are known to contain nothing but data. The file contains the weights of a neural network instead of its classes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from importlib.metadata import version
 from itertools import count
 from typing import Any
 
-from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError, listing
 from relcrf.json_values import from_json_value
 from relcrf.unaries.encoding import Encoder
-from relcrf.unaries.estimators import EstimatorSpec, plugin_class_names, require_scikit_learn
+from relcrf.unaries.estimators import EstimatorSpec, package_name, plugin_class_names, require_scikit_learn
 from relcrf.unaries.fitting import FittedEstimator, FittedFeature
+from relcrf.unaries.neural_nets import from_arrays, is_network, to_arrays
 
 _DATA_TYPES = frozenset(
     {
@@ -73,7 +74,13 @@ def dump_estimator(fitted: FittedFeature) -> bytes:
     hint = "choose another estimator after 'using'"
     try:
         content = skops.io.dumps(
-            [{"transformers": list(each.encoder.transformers), "model": each.model} for each in fitted.members]
+            [
+                {
+                    "transformers": list(each.encoder.transformers),
+                    "model": to_arrays(each.model) if is_network(each.model) else each.model,
+                }
+                for each in fitted.members
+            ]
         )
     except Exception as error:  # skops raises the exceptions of the objects that it inspects
         message = f"the estimator '{fitted.summary['estimator']}' of '{fitted.name}' cannot be stored without pickle"
@@ -128,8 +135,9 @@ def _normalise(content: bytes) -> bytes:
 
 def to_json(fitted: FittedFeature) -> dict[str, Any]:
     """Return the fields of a learned feature that are not in its file of skops, and the versions of the packages."""
-    modules = {"sklearn", *(type(each.model).__module__.partition(".")[0] for each in fitted.members)}
-    packages = sorted({"sklearn": "scikit-learn"}.get(name, name) for name in modules)
+    packages = {"scikit-learn", *(package_name(each.spec, each.model) for each in fitted.members)}
+    if any(is_network(each.model) for each in fitted.members):
+        packages |= {"skorch", "torch"}
     return {
         "name": fitted.name,
         "kind": fitted.kind,
@@ -138,7 +146,7 @@ def to_json(fitted: FittedFeature) -> dict[str, Any]:
         "is_vector": fitted.is_vector,
         "temperature": fitted.temperature,
         "summary": fitted.summary,
-        "versions": {name: version(name) for name in packages},
+        "versions": {name: version(name) for name in sorted(packages)},
     }
 
 
@@ -154,8 +162,11 @@ def _member_to_json(member: FittedEstimator) -> dict[str, Any]:
     }
 
 
+def _spec_from_json(plain: Mapping[str, Any]) -> EstimatorSpec:
+    return EstimatorSpec(str(plain["estimator"]["name"]), dict(plain["estimator"]["parameters"]))
+
+
 def _member_from_json(plain: Mapping[str, Any], loaded: Mapping[str, Any]) -> FittedEstimator:
-    spec = EstimatorSpec(str(plain["estimator"]["name"]), dict(plain["estimator"]["parameters"]))
     encoder = Encoder(
         bool(plain["is_linear"]),
         from_json_value(tuple[str, ...], plain["kinds"]),
@@ -163,7 +174,7 @@ def _member_from_json(plain: Mapping[str, Any], loaded: Mapping[str, Any]) -> Fi
         from_json_value(tuple[float, ...], plain["scales"]),
         tuple(loaded["transformers"]),
     )
-    return FittedEstimator(spec, encoder, loaded["model"], int(plain["n_labels"]))
+    return FittedEstimator(_spec_from_json(plain), encoder, loaded["model"], int(plain["n_labels"]))
 
 
 def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
@@ -178,13 +189,19 @@ def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
     require_scikit_learn()
     import skops.io
 
-    name, versions = str(plain["name"]), from_json_value(Mapping[str, str], plain["versions"])
+    name, kind = str(plain["name"]), str(plain["kind"])
+    versions = from_json_value(Mapping[str, str], plain["versions"])
     trusted = _DATA_TYPES | plugin_class_names()
     try:
         unsafe = _unsafe_types(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error of another version names the versions
             loaded = [] if unsafe else skops.io.loads(content, trusted=sorted(trusted))
+        for member, each in zip(plain["members"], loaded, strict=False):
+            if isinstance(each["model"], dict):
+                each["model"] = from_arrays(_spec_from_json(member).build(kind, 0), each["model"])
+    except RelcrfError:
+        raise
     except Exception as error:  # damaged files and classes of other versions raise any exception
         message = f"the estimator of the learned feature '{name}' cannot be loaded"
         written = ", ".join(f"{package} {number}" for package, number in versions.items())
@@ -197,7 +214,7 @@ def from_json(plain: Mapping[str, Any], content: bytes) -> FittedFeature:
         raise DataError(Diagnostic("E440", message, hint=hint, notes=(f"it contains {listing(unsafe)}",)))
     return FittedFeature(
         name,
-        str(plain["kind"]),
+        kind,
         tuple(_member_from_json(*each) for each in zip(plain["members"], loaded, strict=True)),
         from_json_value(tuple[str, ...] | None, plain["categories"]),
         bool(plain["is_vector"]),

@@ -15,12 +15,14 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.estimate import estimate_size
 from relcrf.grounding.learned_values import read_inputs
-from relcrf.grounding.lower import lower_values
+from relcrf.grounding.lower import lower_pairs, lower_values
 from relcrf.grounding.plan import AggregateTerm, Plan
-from relcrf.model.learned import learned_features
+from relcrf.model.expressions import Name
+from relcrf.model.learned import labelled_neighbours, learned_features
 from relcrf.model.nodes import walk
 from relcrf.model.spec import LearnedDefinition
-from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates
+from relcrf.model.typing import NameScope
+from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates, enumerate_label_counts
 from relcrf.proposal.draft import ModelDraft
 from relcrf.proposal.schema import ProposedAttribute
 from relcrf.proposal.templates import ProposedTemplate, binder_name
@@ -50,11 +52,14 @@ class AggregateValues:
 
     Args:
         n_proposed: The number of enumerated aggregates, including those that are constant, repeated or too expensive.
+        label_counts: Further inputs of a classifier: numbers of labels of linked entities, whose values depend on the labels
+            that are known.
     """
 
     aggregates: tuple[ProposedAggregate, ...]
     values: np.ndarray
     n_proposed: int
+    label_counts: tuple[ProposedAggregate, ...] = ()
 
     def associations(self, states: np.ndarray, train: np.ndarray) -> np.ndarray:
         """Return the association of each aggregate with the training labels, shape (n_aggregates,).
@@ -93,10 +98,12 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
     kept: list[ProposedAggregate] = []
     columns: list[np.ndarray] = []
     seen: set[bytes] = set()
+    label_counts: list[ProposedAggregate] = []
     target = draft.analysis.target
     if proposed and target.entity is not None:
         entity, x = target.entity.name, binder_name(target.entity.name)
-        texts = ", ".join(each.text for each in proposed)
+        counts = enumerate_label_counts(draft.analysis)
+        texts = ", ".join(each.text for each in (*proposed, *counts))
         declaration = (
             f"feature aggregates_({x}: {entity}) = classifier of {x}.{target.attributes[0].name} from {texts}\n"
         )
@@ -105,7 +112,16 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         assert isinstance(definition, LearnedDefinition)
         bound = draft.grounding.bound
         context, degrees = make_lowering_context(bound), DegreeCache(bound)
-        for each, node in zip(proposed, definition.inputs, strict=True):
+        scope = NameScope(draft.grounding.spec, feature.parameters, None)
+        for each, node in zip(counts, definition.inputs[len(proposed) :], strict=True):
+            counted = labelled_neighbours(scope, definition, node)
+            assert counted is not None and isinstance(counted.terms[0], Name)
+            plan = lower_pairs(counted, feature.parameters[0], counted.terms[0].name, context)
+            if estimate_size(degrees, plan).join_rows <= MAX_ROWS:
+                (found,) = read_inputs(bound, replace(feature, definition=replace(definition, inputs=(node,))))
+                if found.neighbours is not None and found.neighbours.pairs.nnz:
+                    label_counts.append(each)
+        for each, node in zip(proposed, definition.inputs, strict=False):
             if time.perf_counter() - started > seconds:
                 break
             if _count_rows(lower_values(node, feature.parameters[0], context), degrees) > MAX_ROWS:
@@ -122,7 +138,7 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                 kept.append(each)
                 columns.append(column)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
-    return AggregateValues(tuple(kept), values, len(proposed))
+    return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts))
 
 
 def _count_rows(plan: Plan, degrees: DegreeCache) -> int:
@@ -177,12 +193,14 @@ def templates_with(
         comment = f"{label} depends on {len(aggregates)} aggregates: a weight for each aggregate and label"
     else:
         inputs = [f"{x}.{each.name}" for each in own] + [f"{each.name}({x})" for each in aggregates]
+        inputs += [each.text for each in found.label_counts]
         features.append(
             f"# an estimator of scikit-learn, which is trained on the training labels\n"
             f"feature summary({x}: {entity.name}) = classifier of {x}.{label} from {', '.join(inputs)}"
         )
         terms = [f"summary({x})"]
         comment = f"{label} depends on a classifier of {len(own)} attributes and {len(aggregates)} aggregates"
+        comment += ", and of the labels of linked entities" if found.label_counts else ""
         omitted = {each.column for k, each in enumerate(found.aggregates) if k not in selected}
         covered = {f"{entity.name}.{each.name}" for each in own} | {each.column for each in aggregates} - omitted - {""}
     text = f"template aggregates({x}: {entity.name})\n    over {x}.{label}\n    by {', '.join(terms)}"

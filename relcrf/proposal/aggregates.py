@@ -83,6 +83,20 @@ def enumerate_aggregates(analysis: TableAnalysis) -> list[ProposedAggregate]:
     return builder.found
 
 
+def enumerate_label_counts(analysis: TableAnalysis) -> list[ProposedAggregate]:
+    """Return the numbers of labels of each value over one and two hops, which are allowed as inputs of a classifier."""
+    entity = analysis.target.entity
+    if entity is None or len(analysis.target.attributes) != 1:
+        return []
+    (label,) = analysis.target.attributes
+    return [
+        ProposedAggregate("", f"sum {{ {name}.{label.name} where {path.condition} }}", f"labels by {path.title}")
+        for path in _AggregateBuilder(analysis).paths(entity)
+        for argument, name in path.ends
+        if argument.type_name == entity.name
+    ]
+
+
 class _AggregateBuilder:
     def __init__(self, analysis: TableAnalysis) -> None:
         self.target = analysis.target
@@ -98,6 +112,16 @@ class _AggregateBuilder:
             w = binder_name(bag.domain, x)
             text = f"count {{ {w} where {w} in {x}.{bag.name} }}"
             yield self._aggregate(f"n_{bag.name}", text, f"number of different values in {bag.name}")
+        paths = self.paths(entity)
+        for of_length in ([path for path in paths if path.is_first], [path for path in paths if not path.is_first]):
+            for path in of_length:
+                yield from self._count_links(path)
+            for path in of_length:
+                yield from self._summarise_columns(path)
+
+    def paths(self, entity: ProposedEntity) -> list[_Path]:
+        """Return the paths of one hop and then those of two hops from an entity type."""
+        x = binder_name(entity.name)
         first = list(self._extend(None, entity.name, x, x))
         second = [
             longer
@@ -105,11 +129,7 @@ class _AggregateBuilder:
             for argument, y in path.ends
             for longer in self._extend(path, argument.type_name, y, x)
         ]
-        for paths in (first, second):
-            for path in paths:
-                yield from self._count_links(path)
-            for path in paths:
-                yield from self._summarise_columns(path)
+        return first + second
 
     def _extend(self, path: _Path | None, type_name: str, own_name: str, x: str) -> Iterator[_Path]:
         """Yield the paths with one more hop from the entity or value `own_name`.

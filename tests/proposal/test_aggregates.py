@@ -52,6 +52,26 @@ def test_aggregates_of_one_and_two_hops(draft, found):
     assert "latest_ordered_since" not in values  # constant
 
 
+def test_label_counts_are_inputs_of_the_classifier_only(draft, found, monkeypatch):
+    (labels,) = found.label_counts
+    assert labels.text == "sum { x.loyal where Ordered(c, p) and Ordered(x, p) and x != c }"
+    linear, learned = (templates_with(draft, found, [0], form)[-1].text for form in ("linear", "learned"))
+    assert "x.loyal" not in linear and f", {labels.text}\n" in learned
+    monkeypatch.setattr(aggregate_models, "MAX_ROWS", 600)
+    assert compute_aggregates(draft, 60).label_counts == ()
+
+
+def test_label_counts_without_neighbours_are_omitted(tmp_path):
+    """Each order has a product of its own, so that no two customers ordered the same product."""
+    customer = [{"id": f"c{k}", "loyal": ["no", "yes"][k % 2]} for k in range(20)]
+    product = [{"id": f"p{k}", "cost": float(k)} for k in range(40)]
+    ordered = [{"customer": f"c{k % 20}", "product": f"p{k}"} for k in range(39)]
+    folder = write_tables(tmp_path, customer=customer, product=product, ordered=ordered)
+    made = proposal.propose(str(folder), tmp_path / "m.rcrf", "customer.loyal", DEFAULT_MEMORY)
+    found = compute_aggregates(made.draft, 60)
+    assert "n_ordered" in {each.name for each in found.aggregates} and found.label_counts == ()
+
+
 def test_number_of_aggregates_is_limited(draft, monkeypatch):
     monkeypatch.setattr(aggregates, "MAX_AGGREGATES", 3)
     assert len(aggregates.enumerate_aggregates(draft.analysis)) == 3

@@ -112,15 +112,6 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         assert isinstance(definition, LearnedDefinition)
         bound = draft.grounding.bound
         context, degrees = make_lowering_context(bound), DegreeCache(bound)
-        scope = NameScope(draft.grounding.spec, feature.parameters, None)
-        for each, node in zip(counts, definition.inputs[len(proposed) :], strict=True):
-            counted = labelled_neighbours(scope, definition, node)
-            assert counted is not None and isinstance(counted.terms[0], Name)
-            plan = lower_pairs(counted, feature.parameters[0], counted.terms[0].name, context)
-            if estimate_size(degrees, plan).join_rows <= MAX_ROWS:
-                (found,) = read_inputs(bound, replace(feature, definition=replace(definition, inputs=(node,))))
-                if found.neighbours is not None and found.neighbours.pairs.nnz:
-                    label_counts.append(each)
         for each, node in zip(proposed, definition.inputs, strict=False):
             if time.perf_counter() - started > seconds:
                 break
@@ -137,6 +128,17 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                 seen.add(fingerprint)
                 kept.append(each)
                 columns.append(column)
+        scope = NameScope(draft.grounding.spec, feature.parameters, None)
+        for each, node in zip(counts, definition.inputs[len(proposed) :], strict=True):
+            if time.perf_counter() - started > seconds:
+                break
+            counted = labelled_neighbours(scope, definition, node)
+            assert counted is not None and isinstance(counted.terms[0], Name)
+            plan = lower_pairs(counted, feature.parameters[0], counted.terms[0].name, context)
+            if estimate_size(degrees, plan).join_rows <= MAX_ROWS:
+                (found,) = read_inputs(bound, replace(feature, definition=replace(definition, inputs=(node,))))
+                if found.neighbours is not None and found.neighbours.pairs.nnz:
+                    label_counts.append(each)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
     return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts))
 

@@ -185,7 +185,7 @@ def test_boosting_learns_that_each_group_has_one_leader():
     person = {"id": np.arange(len(group)), "leads": is_leader}
     member = {"person": np.arange(len(group)), "team": [f"g{g}" for g in group]}
     grounding = api.parse(text).ground(relcrf.Dataset({"person": person, "member": member}))
-    for fold in make_folds(grounding, "random,folds=5")[:2]:
+    for fold in make_folds(grounding, "random,folds=5")[:1]:
         train_features(grounding, fold.train_mask(grounding.states >= 0))
         assert roc_auc_score(is_leader[fold.test], grounding.bound.learned_values["f"][fold.test, 0]) > 0.9
 

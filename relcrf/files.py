@@ -14,7 +14,6 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -251,10 +250,8 @@ def remove_folder(folder: Path) -> None:
 
 def move_aside(folder: Path, target: Path) -> Path:
     """Rename a folder to a random name next to `target` that `remove_folder(target)` recognises; return the new path."""
-    renamed = Path(
-        tempfile.mkdtemp(prefix=f".{target.name[:MAX_PREFIX_LENGTH]}.", suffix=REMOVED_SUFFIX, dir=target.parent)
-    )
-    os.replace(folder, renamed)
+    renamed = target.with_name(f".{target.name[:MAX_PREFIX_LENGTH]}.{token_hex(4)}{REMOVED_SUFFIX}")
+    os.rename(folder, renamed)
     return renamed
 
 

@@ -6,6 +6,7 @@ such as NumPy when it looks up an attribute; `raise_dropped_signals` then raises
 
 from __future__ import annotations
 
+import _thread
 import math
 import signal
 import sys
@@ -28,6 +29,14 @@ def raise_dropped_signals() -> None:
     """Raise the exception of a received signal; to be called where the program arrives only if the exception was lost."""
     for raise_if_dropped in _raise_if_dropped:
         raise_if_dropped()
+
+
+def send_signal(thread: int, number: int) -> None:
+    """Send a signal to the main thread; Windows does not interrupt system calls for it."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(thread, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
 
 
 @contextmanager
@@ -56,7 +65,7 @@ def resend_dropped_signals(
     def send() -> None:
         with lock:  # a signal sent after the context could reach the default handler, which terminates the process
             if main is not None and active:
-                signal.pthread_kill(main, received[-1] if received else numbers[0])
+                send_signal(main, received[-1] if received else numbers[0])
 
     def handle(signal_number: int, frame: FrameType | None) -> None:
         nonlocal missed, resending, handled_at

@@ -1,4 +1,4 @@
-"""Signals that stop a command: Ctrl-C, SIGTERM, and SIGHUP, which a closed terminal sends."""
+"""Signals that stop a command: Ctrl-C, SIGTERM, and SIGHUP (SIGBREAK on Windows), which a closed terminal sends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from types import FrameType
 from relcrf.cli.dropped_signals import resend_dropped_signals
 from relcrf.cli.signal_watcher import watch_signals
 
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
+)
 
 MERGE_SECONDS = 1.0
 """Seconds during which several termination signals count as one: both the system and the shell send SIGHUP when a terminal is
@@ -67,7 +69,7 @@ def stop_on_signals() -> Iterator[ReceivedSignals]:
 
 
 def _raise_termination(number: int, frame: FrameType | None) -> None:
-    if number == signal.SIGHUP:
+    if number != signal.SIGTERM:
         _replace_closed_terminal()
     raise TerminationSignal
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,6 +19,9 @@ from relcrf.errors import ConvergenceError, Diagnostic, UsageError
 
 INTERRUPTED = 130
 """Exit code of a command interrupted by Ctrl-C: 128 + SIGINT."""
+
+ALARM: signal.Signals = getattr(signal, "SIGALRM", signal.SIGABRT)
+"""The signal of a reached time limit. Windows has no signal for timers; SIGABRT, which nothing else raises, takes its place."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -50,14 +55,31 @@ def limit_time(time: str | None) -> Iterator[None]:
         _reached_limits[:] = [time]
         raise TimeLimitReached
 
-    previous_handler = signal.signal(signal.SIGALRM, handle_alarm)
+    previous_handler = signal.signal(ALARM, handle_alarm)
     try:
-        with resend_dropped_signals(signal.SIGALRM, TimeLimitReached):
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+        with resend_dropped_signals(ALARM, TimeLimitReached), _alarm_after(seconds):
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, previous_handler)
+        signal.signal(ALARM, previous_handler)
+
+
+@contextmanager
+def _alarm_after(seconds: float) -> Iterator[None]:
+    """Send `ALARM` to the main thread after some seconds, unless the context has ended."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        return
+    timer = threading.Timer(seconds, _thread.interrupt_main, args=(ALARM,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def exit_interrupted(outcome: str = "the result is incomplete") -> NoReturn:

@@ -1,7 +1,8 @@
 """A process with limited memory for work on untrusted data. A crash of the process does not affect its parent.
 
 Parent and process exchange lines of JSON through pipes, and nothing is unpickled. `multiprocessing` is not used, because it runs
-the main script of the user again. The module imports only the standard library, so that the process starts fast.
+the main script of the user again. The module imports only the standard library where it has resource limits, so that the
+process starts fast.
 """
 
 from __future__ import annotations
@@ -9,18 +10,31 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
+    import psutil
 
 Handler = Callable[..., Mapping[str, Any]]
 
 _PR_SET_PDEATHSIG = 1
 """Option of Linux's `prctl`: the signal that the process receives when its parent dies (linux/prctl.h)."""
+
+WATCH_INTERVAL = 0.05
+"""Seconds between two checks of the memory of a process on systems without resource limits."""
+
+OUT_OF_MEMORY = 77
+"""Exit code of a process that a check of its memory has ended."""
 
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main({memory_bytes}, {parent})"
 
@@ -57,7 +71,8 @@ class GuardedProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                process_group=0,  # the signals of the terminal reach the parent only
+                process_group=0,  # the signals of the terminal reach the parent only, on Windows with the next argument
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
 
     def call(self, function: str, **arguments: Any) -> Any:
@@ -114,8 +129,11 @@ def serve_requests(handlers: Mapping[str, Handler], memory_bytes: int, parent: i
         memory_bytes: Limit of the memory that this process can allocate, in bytes.
         parent: Process identifier of the parent.
     """
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_DATA, memory_bytes)
+    if resource is None:
+        threading.Thread(target=_watch_memory, args=(memory_bytes,), daemon=True).start()
+    else:
+        _limit(resource.RLIMIT_CORE, 0)
+        _limit(resource.RLIMIT_DATA, memory_bytes)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before
@@ -130,6 +148,14 @@ def serve_requests(handlers: Mapping[str, Handler], memory_bytes: int, parent: i
     for line in requests:
         function, arguments = json.loads(line)
         send(handlers[function](lambda step: send({"step": step}), **arguments))
+
+
+def _watch_memory(memory_bytes: int) -> None:
+    """End this process if it uses more memory than a limit."""
+    process = psutil.Process()
+    while process.memory_info().rss <= memory_bytes:
+        time.sleep(WATCH_INTERVAL)
+    os._exit(OUT_OF_MEMORY)
 
 
 def _limit(kind: int, amount: int) -> None:

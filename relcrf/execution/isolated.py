@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import psutil
+
 from relcrf.execution.process import WorkerProcess
 
 T = TypeVar("T")
@@ -104,11 +106,11 @@ def run_isolated(
 def memory_usage() -> tuple[int, int]:
     """Return this process's current and peak resident memory in bytes.
 
-    Both values are 0 on systems without `/proc`. `getrusage` is no substitute, because its peak includes the memory of the
-    parent process.
+    The peak is 0 on macOS, where `getrusage` is no substitute: its peak includes the memory of the parent process.
     """
     if sys.platform != "linux":
-        return 0, 0
+        memory = psutil.Process().memory_info()
+        return memory.rss, getattr(memory, "peak_wset", 0)
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     now, peak = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
     return now, peak

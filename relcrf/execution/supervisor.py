@@ -12,25 +12,18 @@ from collections.abc import Callable
 
 from relcrf.execution.temporary import remove_stale_folders
 
-FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGTSTP,
-    signal.SIGCONT,
-)
+_FORWARDED_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
+
+FORWARDED = tuple(getattr(signal, name) for name in _FORWARDED_NAMES if hasattr(signal, name))
 """Signals that the supervisor forwards to the command, unless the terminal has sent them to both processes."""
 
 CRASHES = {
-    signal.SIGSEGV: "a native library crashed, which a damaged or malicious file can cause",
-    signal.SIGBUS: "a native library crashed; a file may have been truncated while it was read",
-    signal.SIGABRT: "a native library stopped, often for a lack of memory",
-    signal.SIGILL: "a native library crashed",
-    signal.SIGFPE: "a native library crashed",
-    signal.SIGKILL: "the usual cause is a lack of memory: lower --memory, or see the log of the system",
+    "SIGSEGV": "a native library crashed, which a damaged or malicious file can cause",
+    "SIGBUS": "a native library crashed; a file may have been truncated while it was read",
+    "SIGABRT": "a native library stopped, often for a lack of memory",
+    "SIGILL": "a native library crashed",
+    "SIGFPE": "a native library crashed",
+    "SIGKILL": "the usual cause is a lack of memory: lower --memory, or see the log of the system",
 }
 """Signals that end a command which has not been told to stop, and their usual causes."""
 
@@ -70,9 +63,9 @@ def supervise(run: Callable[[], None]) -> None:
     code = _wait(child, signals)
     if code < 0:
         remove_stale_folders(tempfile.gettempdir())
-        if -code in CRASHES:
-            name = signal.Signals(-code).name
-            sys.stderr.write(f"internal error: the command was ended by {name}; {CRASHES[signal.Signals(-code)]}\n")
+        name = signal.Signals(-code).name
+        if name in CRASHES:
+            sys.stderr.write(f"internal error: the command was ended by {name}; {CRASHES[name]}\n")
             sys.stderr.flush()
     os._exit(code if code >= 0 else 128 - code)  # nothing is left to clean up
 

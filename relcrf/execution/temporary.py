@@ -1,13 +1,14 @@
 """Temporary folders that the next start removes if their process died without removing them.
 
 The process holds a lock on a file of the folder as long as it lives, so that the lock proves its death, whatever became of its
-process ID. This module imports only the standard library.
+process ID. On Windows, which has no such locks, the file contains the ID and the start time of the process instead. The module
+imports only the standard library where it has locks, because each command imports it first.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
+import platform
 import shutil
 import tempfile
 import weakref
@@ -15,6 +16,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+    import psutil
 
 PREFIX = "relcrf-"
 
@@ -35,13 +42,30 @@ def new_temporary_folder(owner: object) -> Path:
     """
     remove_stale_folders_once(tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+    weakref.finalize(owner, _remove, folder, _write_lock(folder))
+    return folder
+
+
+def _write_lock(folder: Path) -> int | None:
+    """Write the lock file of a folder of this process; return the locked descriptor, if the system has such locks."""
+    if fcntl is None:
+        (folder / _UNLOCKED_NAME).write_bytes(_machine() + b"\n" + _process_identity(os.getpid()))
+        os.rename(folder / _UNLOCKED_NAME, folder / LOCK_NAME)
+        return None
     lock = os.open(folder / _UNLOCKED_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with suppress(OSError):  # a file system without locks; the folder is then never taken for stale
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, _machine())
         os.rename(folder / _UNLOCKED_NAME, folder / LOCK_NAME)
-    weakref.finalize(owner, _remove, folder, lock)
-    return folder
+    return lock
+
+
+def _process_identity(number: int) -> bytes:
+    """Return a process ID and the start time of the process, which has no time if it does not exist."""
+    try:
+        return f"{number} {psutil.Process(number).create_time()}".encode()
+    except psutil.Error:
+        return f"{number} ".encode()
 
 
 class _Context:
@@ -62,20 +86,21 @@ def temporary_folder() -> Iterator[Path]:
         del owner  # removes the folder
 
 
-def _remove(folder: Path, lock: int) -> None:
+def _remove(folder: Path, lock: int | None) -> None:
     """Remove a folder, the lock file last: a process that is killed meanwhile leaves a stale folder."""
     for path in folder.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-    os.close(lock)
+    if lock is not None:
+        os.close(lock)
 
 
 @cache
 def _machine() -> bytes:
     """Return two lines that identify the running kernel and the machine."""
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-    return f"{boot}\n{os.uname().nodename}".encode()
+    return f"{boot}\n{platform.node()}".encode()
 
 
 @cache
@@ -104,7 +129,12 @@ def _remove_if_stale(entry: os.DirEntry[str]) -> None:
         OSError: The folder is in use, is not a folder with a lock file, or was removed by another process.
     """
     status = entry.stat(follow_symlinks=False)
-    if not entry.is_dir(follow_symlinks=False) or status.st_uid != os.geteuid():
+    if not entry.is_dir(follow_symlinks=False) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+        return
+    if fcntl is None:
+        machine, _, process = Path(entry.path, LOCK_NAME).read_bytes().rpartition(b"\n")
+        if machine == _machine() and process != _process_identity(int(process.split()[0])):
+            _remove(Path(entry.path), None)
         return
     # Network file systems grant exclusive locks only for files opened for writing.
     lock = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

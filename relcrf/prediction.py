@@ -41,7 +41,7 @@ def find_variable_block(grounding: Grounding, attribute: str | None) -> Variable
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Marginals of the query variables. Notebooks display a prediction as tables.
+    """Marginals of the query variables. Notebooks display a prediction as tables with bars for probabilities.
 
     Args:
         unseen_keys: Number of keys that have no learned weights, by template.
@@ -58,7 +58,8 @@ class Prediction:
         return f"Prediction({counts}; {self.inferred.verdict})"
 
     def _repr_html_(self) -> str:
-        tables = (f"<p>{html.escape(name)}</p>{self.table(name)._repr_html_()}" for name in self.attributes)
+        frames = {name: self.table(name) for name in self.attributes}
+        tables = (f"<p>{html.escape(name)}</p>{frame.to_html(bars=frame.columns)}" for name, frame in frames.items())
         return f"<p>{html.escape(repr(self))}</p>" + "".join(tables)
 
     @cached_property

@@ -20,6 +20,7 @@ from relcrf.backends.problems import train_features, training_labels, training_p
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import template_statistics
+from relcrf.backends.training_log import LogMonitor
 from relcrf.data.binding import bind
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset
@@ -199,7 +200,7 @@ class Training:
             progress_monitor() as display,
             shard_if_large(grounding.bound.dataset.store, problem, system, executor, learning=True) as shards,
         ):
-            monitor = monitor or display
+            monitor = monitor or LogMonitor(display)
             learned = system.fit(shards or problem, monitor)
             chosen = learned.system or system
             # The backend `auto` calibrates the weights itself, unless it trains without a comparison or the graph is large.

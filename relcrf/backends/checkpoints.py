@@ -14,11 +14,11 @@ import numpy as np
 
 from relcrf.backends.base import Monitor
 from relcrf.backends.damaged_files import damaged_file_error
+from relcrf.backends.training_log import log_entry
 from relcrf.columns.storage import READ_ERRORS
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import atomic_file, write_text
 from relcrf.learning.lbfgs import AnyState, OptimiserState
-from relcrf.structure.search import SearchState
 
 FORMAT_VERSION = 3
 """Version of the checkpoint files; checkpoints of other versions are rejected."""
@@ -109,14 +109,7 @@ class CheckpointMonitor(Monitor):
         return state
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        entry = {
-            "stage": stage,
-            "iteration": state.iteration,
-            "value": state.value,
-            "gradient": state.gradient_norm,
-            "weights": int(np.count_nonzero(state.point)),
-            **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
-        }
+        entry = log_entry(stage, state)
         # Assign all fields at once: after an interruption between two assignments, a state could lack its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]

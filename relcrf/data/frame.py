@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,4 +145,8 @@ class Frame:
         return f"Frame({len(self):,} rows: {listing(self.columns)})"
 
     def _repr_html_(self) -> str:
-        return html_table([*self.columns], self.rows(NOTEBOOK_ROWS)) + f"<p>{len(self):,} rows</p>"
+        return self.to_html()
+
+    def to_html(self, bars: Collection[str] = ()) -> str:
+        """Return the first rows as an HTML table; for `bars` see `text.html_table.html_table`."""
+        return html_table([*self.columns], self.rows(NOTEBOOK_ROWS), bars=bars) + f"<p>{len(self):,} rows</p>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from relcrf.backends.base import AbstractBackend, Monitor
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.data.split_plan import SplitPlan, parse_split
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.leakage import Leakage, measure_leakage
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Predictions
 from relcrf.evaluation.ranking import group_tuples
@@ -32,9 +33,11 @@ DEFAULT_SUBGRAPHS = 20
 """Default number of small subgraphs on which marginals are compared with exact marginals."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """The evaluation of several systems (backends, or the baseline `MAJORITY`) on the same folds.
+
+    Notebooks display the measures as a table.
 
     Args:
         plan: The split plan of the folds.
@@ -51,6 +54,13 @@ class Evaluation:
     predictions: Predictions
     leakage: Leakage
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        held_out, systems = sum(sizes.test for sizes in self.part_sizes), listing(self.predictions.systems)
+        return f"Evaluation({systems}: {held_out:,} held-out labels, split {self.split})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.predictions.measure_table()._repr_html_()}"
 
     @classmethod
     def from_results(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends import run_folder
+from relcrf.backends import packed_run, run_folder
 from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
 from relcrf.backends.base import Monitor
 from relcrf.backends.latent_scores import latent_scores as latent_scores
@@ -32,8 +32,8 @@ from relcrf.backends.sharded import require_shardable
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.backends.weight_names import largest_indices
 from relcrf.data.binding import bind
-from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
+from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, ModelError, listing
@@ -71,6 +71,8 @@ from relcrf.progress_reporting import progress_monitor
 from relcrf.resources import resource_path
 from relcrf.text.highlight import highlight_html
 from relcrf.text.html_table import html_table
+from relcrf.text.model_diagram import model_diagram
+from relcrf.text.notebook import line_chart, picture
 from relcrf.training import Training, TrainingRequest, ground_with_engine
 
 SHOWN_WEIGHTS = 20
@@ -126,7 +128,8 @@ class TableCheck:
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A checked model. Its string representation is the canonical text; notebooks highlight the syntax.
+    """A checked model. Its string representation is the canonical text. Notebooks show a diagram of the types and
+    relations, and highlight the syntax.
 
     Args:
         warnings: Warnings of the checker about valid but suspicious declarations.
@@ -141,7 +144,7 @@ class Model:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return highlight_html(self.to_rcrf())
+        return picture(model_diagram(self.spec)) + highlight_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
         """Return the canonical text of the model. Parsing this text returns an equal model."""
@@ -152,8 +155,16 @@ class Model:
         """The source text, with all included files inlined."""
         return model_text(self.spec)
 
-    def check(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text of the model."""
+        return parse, (self.text,)
+
+    def check(self, data: GivenData, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
         """Check tables against the model. Return all warnings, and notes on the assumptions made about the data.
+
+        Args:
+            data: Here and in the other methods: a `Dataset` or its source (a folder, a path or tables by name), a NetworkX
+                graph or, if the model reads one table, a data frame. A source is read anew in each call.
 
         Raises:
             DataError: The tables have errors; all are reported.
@@ -163,26 +174,26 @@ class Model:
         checked = self.check_tables(data, budget)
         return checked.warnings, checked.notes
 
-    def check_tables(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> TableCheck:
+    def check_tables(self, data: GivenData, budget: int = DEFAULT_BUDGET) -> TableCheck:
         """Check tables as `check` does, and return what each table contains and which declarations read it."""
-        bound = bind(self.spec, data)
+        bound = bind(self.spec, to_dataset(data, self.spec))
         create_relation_tables(bound, budget)
         ground_candidates(bound, build_variable_blocks(bound), budget)
         return TableCheck(add_data_warnings(bound, self.warnings, budget), bound.notes, describe_tables(bound))
 
-    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
+    def plan(self, data: GivenData, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
         """Count the bindings, factors and weights of each template without grounding, also beyond the budget.
 
         Args:
             exact: Whether every join that may be within the budget is counted exactly, even if this takes long.
         """
-        bound = bind(self.spec, data)
+        bound = bind(self.spec, to_dataset(data, self.spec))
         create_relation_tables(bound, budget)
         return plan_templates(bound, budget, exact=exact)
 
     def ground(
         self,
-        data: Dataset,
+        data: GivenData,
         budget: int = DEFAULT_BUDGET,
         *,
         engine: str | EngineFactory = "duckdb",
@@ -204,12 +215,12 @@ class Model:
             DataError: The tables do not match the model.
         """
         limits = {"budget": budget, "max_factors": max_factors}
-        bound = bind(self.spec, data, vocabulary)
+        bound = bind(self.spec, to_dataset(data, self.spec), vocabulary)
         return ground_with_engine(bound, engine, cache, progress=progress, **limits)
 
     def fit(
         self,
-        data: Dataset,
+        data: GivenData,
         backend: str = DEFAULT_BACKEND,
         *,
         budget: int = DEFAULT_BUDGET,
@@ -234,12 +245,12 @@ class Model:
             protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
             if split is not None:
                 protocol = protocol.with_split(parse_split(split) if isinstance(split, str) else split)
-            request = TrainingRequest(self.spec, backend, settings, data, protocol)
+            request = TrainingRequest(self.spec, backend, settings, to_dataset(data, self.spec), protocol)
             return Fit(request.run(monitor, display.report_grounding))
 
     def evaluate(
         self,
-        data: Dataset,
+        data: GivenData,
         split: SplitPlan | str | None = None,
         backend: str = DEFAULT_BACKEND,
         *,
@@ -260,9 +271,34 @@ class Model:
             settings: Settings of the backend.
         """
         grounding = self.ground(data, budget)
-        plan = parse_split(split) if isinstance(split, str) else split or data.split or parse_split("random")
+        plan = _split_plan(split, grounding)
         plan = replace(plan, holdout=tuple(holdout) or plan.holdout).with_parts(train, valid, test)
         return evaluate(grounding, [backend], plan, settings={backend: settings})
+
+    def compare(
+        self,
+        data: GivenData,
+        backends: Sequence[str],
+        split: SplitPlan | str | None = None,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        **options: Any,
+    ) -> Evaluation:
+        """Evaluate several backends on the same folds, each in a separate process.
+
+        Args:
+            split: See `evaluate`.
+            options: `settings` by backend, `jobs` and `time_limit`; see `relcrf.evaluation.evaluations.compare`, also for
+                the errors.
+        """
+        grounding = self.ground(data, budget)
+        return compare(grounding, backends, _split_plan(split, grounding), **options)
+
+
+def _split_plan(split: SplitPlan | str | None, grounding: Grounding) -> SplitPlan:
+    """Return the plan of a split; by default, that of the dataset's manifest, or a random split."""
+    plan = parse_split(split) if isinstance(split, str) else split
+    return plan or grounding.bound.dataset.split or parse_split("random")
 
 
 def fit(
@@ -311,9 +347,13 @@ def select(
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A trained model. Notebooks display the training summary and the largest weights."""
+    """A trained model. Notebooks display the training summary, the curves of the optimiser and the largest weights."""
 
     learned: LearnedModel
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the files of the run folder, which are verified when they are loaded again."""
+        return _unpack_fit, (packed_run.pack(self.learned), self.seconds)
 
     def __repr__(self) -> str:
         learned = self.learned
@@ -325,7 +365,11 @@ class Fit:
         weights = self.weights()
         shown = weights.take_rows(largest_indices(weights["weight"], SHOWN_WEIGHTS))
         summary = html_table(("", ""), [*self.learned.summary.items()], caption=repr(self))
-        return summary + html_table([*weights.columns], shown.rows(), caption="largest weights")
+        stages = dict.fromkeys(str(step["stage"]) for step in self.learned.log)
+        curves = {name: [step["value"] for step in self.learned.log if step["stage"] == name] for name in stages}
+        charts = "".join(line_chart(values, f"objective of {name} by iteration") for name, values in curves.items())
+        largest = html_table([*weights.columns], shown.rows(), caption="largest weights", bars=("weight",))
+        return summary + picture(charts) + largest
 
     @property
     def seconds(self) -> float:
@@ -342,7 +386,7 @@ class Fit:
         """The training summary: number of iterations, convergence status and other values by name."""
         return self.learned.summary
 
-    def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
+    def weights(self, data: GivenData | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
         """Return all weights, one per row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
@@ -351,8 +395,7 @@ class Fit:
         """
         if data is None:
             return named_weights(self.learned)
-        grounding = self.ground(data) if isinstance(data, Dataset) else data
-        return named_weights(self.learned, standard_errors_from_data(self.learned, grounding, hidden))
+        return named_weights(self.learned, standard_errors_from_data(self.learned, self._ground_graph(data), hidden))
 
     def moments(self) -> Frame:
         """Return the empirical and the expected count of each weight's feature; see `evaluation/named_weights.py`."""
@@ -360,19 +403,30 @@ class Fit:
 
     def ground(
         self,
-        data: Dataset,
+        data: GivenData,
         budget: int = DEFAULT_BUDGET,
         progress: Progress = lambda name: None,
         *,
         engine: str | EngineFactory = "duckdb",
         cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
-        """Ground the model on other data with the vocabulary of the training data. For the arguments see `Model.ground`."""
-        bound = bind(self.learned.spec, data, self.learned.vocabulary, self.learned.statistics)
+        """Ground the model on other data with the vocabulary of the training data. For the arguments see `Model.ground`.
+
+        Tables by name, folders and databases are reshaped as those of the training data, unless they have a manifest.
+        """
+        dataset = to_dataset(data, self.learned.spec, self.learned.mapping)
+        bound = bind(self.learned.spec, dataset, self.learned.vocabulary, self.learned.statistics)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
+    def evaluate(
+        self, data: GivenData, split: SplitPlan | str | None = None, *, budget: int = DEFAULT_BUDGET
+    ) -> Evaluation:
+        """Score the predictions of held-out labels; the weights are not learned again. For the split see `Model.evaluate`."""
+        grounding = self.ground(data, budget)
+        return evaluate_run(self.learned, grounding, _split_plan(split, grounding))
+
     def predict(
-        self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
+        self, data: GivenData, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
     ) -> Prediction:
         """Infer the marginal of every missing value; observed values are evidence. For the settings see `api.predict`."""
         with progress_monitor(progress) as display:
@@ -380,7 +434,7 @@ class Fit:
             return predict(self, grounding, **{"observe": display.report_inference, **settings})
 
     def explain(
-        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
+        self, data: GivenData | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
     ) -> Explanation:
         """Explain the prediction of one variable. Its label is hidden; all other labels are evidence.
 
@@ -392,21 +446,28 @@ class Fit:
         return explain(self._explanation_case(data, variable, options), against, depth)
 
     def flips(
-        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any
+        self, data: GivenData | Grounding, variable: str, *, against: str | None = None, **options: Any
     ) -> FlipSearch:
         """Find the smallest change of evidence that changes a prediction; for the arguments see `explain`."""
         return find_flips(self._explanation_case(data, variable, options), against)
 
     def _explanation_case(
-        self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]
+        self, data: GivenData | Grounding, variable: str, options: Mapping[str, Any]
     ) -> ExplanationCase:
-        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        grounding = self._ground_graph(data)
         return ExplanationCase.from_model(self.learned, grounding, resolve_variable(grounding, variable), **options)
+
+    def _ground_graph(self, data: GivenData | Grounding) -> Grounding:
+        return data if isinstance(data, Grounding) else self.ground(data)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a run folder; see `backends/run_folder.py`."""
         run_folder.require_writable(Path(folder), resume=False, force=force)
         run_folder.save(self.learned, Path(folder), {"learn": self.seconds})
+
+
+def _unpack_fit(packed: bytes, seconds: float) -> Fit:
+    return Fit(replace(packed_run.unpack(packed), seconds=seconds))
 
 
 def load_fit(folder: str | os.PathLike[str]) -> Fit:

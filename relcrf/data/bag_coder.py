@@ -10,8 +10,9 @@ from relcrf.columns.bucket_sort import BucketSort, FloatField, IntegerField
 from relcrf.data.cell_hints import manifest_hint
 from relcrf.data.coding import find_bad_rows, row_number_column, scalar_conversion, scan_with_row_numbers, text_sql
 from relcrf.data.column_coder import ColumnCoder
-from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.dataset import quoted
 from relcrf.data.names import bag_table, bag_table_names, bag_value_names
+from relcrf.data.raw_table import RawTable
 from relcrf.data.stream import stream_batches
 from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.spec import AttributeDeclaration, Entity, fold_name

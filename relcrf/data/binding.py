@@ -19,7 +19,7 @@ from relcrf.data.bag_coder import BagCoder
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import find_duplicate_rows, integer_sql, required_sql, text_sql
 from relcrf.data.column_coder import ENUM_FRACTION, ENUM_VALUE_BYTES, MAX_ENUM_VALUES
-from relcrf.data.dataset import Dataset, RawTable, quoted
+from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.names import (
     attribute_column,
     bag_table_names,
@@ -30,6 +30,7 @@ from relcrf.data.names import (
     relation_table,
     state_column_names,
 )
+from relcrf.data.raw_table import RawTable
 from relcrf.data.row_policies import RowRepairer, policy_hint
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model import spec as s

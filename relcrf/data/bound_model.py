@@ -18,15 +18,16 @@ import numpy as np
 
 from relcrf.columns.texts import store_texts
 from relcrf.data.coding import text_sql
-from relcrf.data.dataset import Dataset, RawTable, quoted
+from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.names import attribute_column, entity_table, plugin_function_name
+from relcrf.data.raw_table import RawTable
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import report_read_errors
 from relcrf.data.stream import stream_batches
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.execution.interruption import register_connection
 from relcrf.model.functions import external_function
-from relcrf.model.spec import ModelSpec, fold_name
+from relcrf.model.spec import Entity, ModelSpec, fold_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,6 +94,12 @@ class BoundModel:
         """Return the first existing raw table among `names`, repaired according to the manifest; None if there is none."""
         table = self.dataset.find_table(*names)
         return table and self.repaired_tables.get(fold_name(table.name), table)
+
+    def key_name(self, entity: Entity) -> str:
+        """Return the name of the key column of an entity type in the user's table, before the manifest renames it."""
+        table = self.find_table(entity.name)
+        column = table and table.column(entity.key)
+        return table.source_columns.get(column, column) if table and column else entity.key
 
     def register_columns(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
         """Register columns as a table of the bound model; DuckDB scans the columns without a copy."""

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from datetime import datetime
 
-from relcrf.data.dataset import RawTable
+from relcrf.data.raw_table import RawTable
 from relcrf.model.types import AttributeType, Date, Integer, Real
 
 _DATE_FORMATS = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.dataset import quoted
+from relcrf.data.raw_table import RawTable
 from relcrf.data.store import literal
 from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Datetime, Integer, Real, String, Time

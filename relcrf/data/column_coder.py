@@ -23,8 +23,9 @@ from relcrf.data.coding import (
     text_list_sql,
     text_sql,
 )
-from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.dataset import quoted
 from relcrf.data.names import domain_table, domain_type, entity_table, vector_column_pattern
+from relcrf.data.raw_table import RawTable
 from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion

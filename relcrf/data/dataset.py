@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from importlib.metadata import entry_points
 from itertools import chain
@@ -26,19 +26,18 @@ from relcrf.data.manifest import (
     Manifest,
     PostgresEntry,
     QueryEntry,
-    RowPolicies,
     TableEntry,
     read_manifest,
 )
-from relcrf.data.names import NamedColumns
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
-from relcrf.data.readers.base import AbstractReader, MissingTexts, SourceTable, reader_problem
+from relcrf.data.raw_table import RawTable, rename_columns
+from relcrf.data.readers.base import AbstractReader, SourceTable, reader_problem
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
-from relcrf.data.row_repairs import RowRepair, row_location
+from relcrf.data.row_repairs import RowRepair
 from relcrf.data.sandbox import run_queries
 from relcrf.data.source_repairs import repair_duplicates
 from relcrf.data.split_plan import SplitPlan
@@ -57,62 +56,6 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 from relcrf.execution.temporary import temporary_folder
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
-
-
-@dataclass(frozen=True)
-class RawTable(NamedColumns):
-    """A raw table of a dataset.
-
-    Args:
-        name: The file name without its suffix, or the name specified by the caller or a manifest.
-        location: The file, database table or argument that contains the table, as shown in messages.
-        scan: A DuckDB table expression that returns the rows.
-        columns: Column names.
-        types: DuckDB type of each column.
-        is_open: For a table of a random relation: tuples that the table does not list are query variables if True,
-            and false if False.
-        numbered_scan: A variant of `scan` whose first column is the row number; None if row k of `scan` has number k.
-        policies: The policies for invalid rows that the manifest declares.
-        reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
-        files: Locations of the files, if the table has several; see `row_location`.
-        format, inner_name, is_ordered, missing_texts: See `SourceTable`.
-    """
-
-    name: str
-    location: str
-    scan: str
-    columns: tuple[str, ...]
-    types: tuple[str, ...]
-    is_open: bool = False
-    numbered_scan: str | None = None
-    policies: RowPolicies = field(default_factory=RowPolicies)
-    reading: str = ""
-    files: tuple[str, ...] = ()
-    format: str = ""
-    inner_name: str | None = None
-    is_ordered: bool = True
-    missing_texts: tuple[MissingTexts, ...] = ()
-
-    @property
-    def path(self) -> Path:
-        """The path of the file that contains the table."""
-        location = self.location
-        if self.inner_name is not None:
-            location = location.removesuffix(f"'{self.inner_name}'").rpartition(", ")[0]
-        return Path(location)
-
-    def row_location(self, number: int) -> tuple[str, int]:
-        """Return the file and the row in this file of a row number of `numbered_scan`."""
-        return row_location(number, self.location, self.files)
-
-    def row_name(self, number: int, location: str | None = None) -> str:
-        """Return a row number of `numbered_scan` for messages: `4`, or `4 of b.csv` if that is not the file `location`."""
-        file, row = self.row_location(number)
-        return str(row) if not self.files or file == location else f"{row} of {file}"
-
-    def column_type(self, column: str) -> str:
-        """Return DuckDB's type of a column."""
-        return self.types[self.columns.index(column)]
 
 
 class Dataset:
@@ -140,6 +83,8 @@ class Dataset:
         manifest: str | os.PathLike[str] | None = None,
         memory: str = DEFAULT_MEMORY,
     ) -> None:
+        self._arguments: tuple[Any, ...] = (_as_absolute(source), manifest and _as_absolute(manifest), memory)
+        """What opens the dataset again in another process: see `_open_dataset`."""
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
@@ -173,18 +118,26 @@ class Dataset:
         self.store.restrict_access()
 
     @classmethod
-    def from_mapping(cls, tables: Mapping[str, Any], mapping: str | None, *, memory: str = DEFAULT_MEMORY) -> Dataset:
-        """Return a dataset of data frames, reshaped by a manifest.
+    def from_mapping(
+        cls,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        mapping: str | None,
+        *,
+        memory: str = DEFAULT_MEMORY,
+    ) -> Dataset:
+        """Return a dataset whose tables are reshaped by a manifest.
 
         Args:
-            mapping: The text of the manifest, such as `Dataset.mapping` of other data frames; None for no manifest.
+            mapping: The text of the manifest, such as `Dataset.mapping` of other data; None for no manifest.
         """
         if mapping is None:
-            return cls(tables, memory=memory)
+            return cls(source, memory=memory)
         with temporary_folder() as folder:
             path = folder / "tables.toml"
             path.write_text(mapping, encoding="utf-8")
-            return cls(tables, manifest=path, memory=memory)
+            dataset = cls(source, manifest=path, memory=memory)
+        dataset._arguments = (_as_absolute(source), None, memory, mapping)
+        return dataset
 
     @classmethod
     def from_networkx(
@@ -200,6 +153,10 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.location}: {listing(self.table_names)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what opened the dataset: the path of files, which are read again, or the data frames."""
+        return _open_dataset, self._arguments
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
         """Return the dataset itself; it is immutable, so cloned estimators can share it."""
@@ -476,7 +433,7 @@ class Dataset:
             reading = json.dumps([csv and asdict(csv), entry.missing]) if csv or entry.missing else ""
             table = replace(table, policies=entry.policies, reading=reading)
         self.tables[fold_name(source_table.name)] = (
-            _rename_columns(table, entry) if entry is not None and entry.columns else table
+            rename_columns(table, entry) if entry is not None and entry.columns else table
         )
 
     # Use
@@ -548,6 +505,20 @@ class Dataset:
         ]
 
 
+def _open_dataset(source: Any, manifest: str | None, memory: str, mapping: str | None = None) -> Dataset:
+    """Return a dataset; see `Dataset` and, for `mapping`, `Dataset.from_mapping`."""
+    if mapping is not None:
+        return Dataset.from_mapping(source, mapping, memory=memory)
+    return Dataset(source, manifest=manifest, memory=memory)
+
+
+def _as_absolute(source: str | os.PathLike[str] | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """Return the absolute path of a source; a mapping or URL unchanged."""
+    if isinstance(source, Mapping) or (isinstance(source, str) and source.startswith(SCHEMES)):
+        return source
+    return os.path.abspath(source)
+
+
 def _file_stamp(path: Path) -> tuple[int, ...]:
     """Return the device, inode, size and modification time of a file; new content changes at least one of them."""
     status = path.stat()
@@ -565,29 +536,3 @@ def _require_inside_folder(path: Path, folder: Path) -> None:
         raise DataError(
             Diagnostic("E233", message, DataLocation(str(path)), "copy the file into the folder, or remove the link")
         )
-
-
-def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
-    """Return a table with the columns renamed as the manifest entry specifies.
-
-    Raises:
-        DataError: The table lacks a column that the entry renames, or another column already has the new name.
-    """
-    names = {}
-    for new, old in entry.columns.items():
-        column = table.column(old)
-        if column is None:
-            hint = suggestion(old, table.columns) or f"its columns are {listing(table.columns)}"
-            message = f"{table.location} has no column '{old}'"
-            raise DataError(Diagnostic("E212", message, entry.columns_location, hint))
-        names[column] = new
-    columns = tuple(names.get(column, column) for column in table.columns)
-    for new in names.values():
-        if sum(fold_name(column) == fold_name(new) for column in columns) > 1:
-            message = f"{table.location} already has another column '{new}'"
-            raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
-    selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    # A location must identify one table; two manifest entries may read one file and rename columns differently.
-    suffix = f", table '{table.name}'"
-    location = table.location.removesuffix(suffix) + suffix
-    return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)

@@ -6,8 +6,8 @@ import tomllib
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import text_sql
-from relcrf.data.dataset import RawTable
 from relcrf.data.names import vector_column_pattern
+from relcrf.data.raw_table import RawTable
 from relcrf.data.toml_text import toml_key, toml_value
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, fold_name

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import row_number_column, scan_with_row_numbers, text_sql
-from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.dataset import quoted
 from relcrf.data.names import repaired_table
+from relcrf.data.raw_table import RawTable
 from relcrf.data.row_repairs import RowRepair
 from relcrf.model.spec import Entity, fold_name
 from relcrf.model.types import Vector

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from relcrf.data.bound_model import BoundModel
-from relcrf.data.dataset import Dataset, RawTable
+from relcrf.data.dataset import Dataset
+from relcrf.data.raw_table import RawTable
 from relcrf.data.store import report_read_errors
 
 

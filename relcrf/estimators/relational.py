@@ -5,36 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
 from relcrf.api import Model
 from relcrf.backends.registry import DEFAULT_BACKEND
-from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
+from relcrf.data.given_data import to_dataset
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.prediction import find_variable_block
 from relcrf.progress_reporting import progress_monitor
-from relcrf.proposal.draft import ModelDraft, propose_model
+from relcrf.proposal.draft import propose_model
 
 ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 """Names of the estimator's parameters; all other parameters are settings of the backend."""
 
 
-class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
+class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
     """An estimator that trains a relational model with a backend.
 
     Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
     in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these
     tables, and y contains the labels of these entities, so that scikit-learn can split the entities (`cross_val_score`,
     `GridSearchCV`). The labels of other entities are not used.
+
+    Fitted estimators can be pickled. They contain the model as the files of a run folder, and `tables` as the path of the
+    tables or as data frames.
 
     Args:
         model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
@@ -49,7 +53,11 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         model_: the given or proposed `Model`; `str(model_)` returns the text of the model.
         fit_: the result of `relcrf.fit`: the model with learned weights.
         classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
+        feature_names_in_: the columns of the tables, as `table.column`; with `tables`, the column with the keys if X in `fit`
+            is a data frame.
     """
+
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -64,15 +72,27 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         self.backend = backend
         self.attribute = attribute
         self.tables = tables
-        self.settings = settings
+        if settings:  # scikit-learn permits no other attribute after `__init__` than the parameters
+            self.settings = settings
 
     # Parameters
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the representation, followed by the proposed model if `fit` has proposed one."""
         text = str(super().__repr__(N_CHAR_MAX))
-        proposal = getattr(self, "_proposal", None)
-        return text if proposal is None else f"{text}: {proposal}"
+        proposal = getattr(self, "_proposal", "")
+        return f"{text}: {proposal}" if proposal else text
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # X contains tables, or keys of entities
+        tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.dict = True
+        tags.target_tags.required = self.tables is not None
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the ground graph, which has a connection to a database and is built again."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_grounding"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all parameters and settings by name."""
@@ -100,6 +120,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         with progress_monitor() as watch:
             grounding = self._ground(X if self.tables is None else self.tables, watch.report_grounding)
         if self.tables is None:
+            tables = grounding.bound.dataset.tables.values()
+            self.feature_names_in_ = np.array([f"{t.name}.{c}" for t in tables for c in t.columns], dtype=object)
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
         block = self._block(grounding)
@@ -110,7 +132,10 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
         states[variables] = _label_codes(block, y)
-        self._grounding, self._attribute = replace(grounding, states=states), block.name
+        self._grounding, self._states, self._attribute = replace(grounding, states=states), states, block.name
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array([_key_column(X, block.argument_names[0])], dtype=object)
         values = _convert_values(block.values, y)
         self._order = np.array(_sort_order(values.tolist()))
         self.classes_ = values[self._order]
@@ -135,7 +160,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is None:
             return self._predict_frames(X, with_probabilities=True)
-        grounding = self._grounding
+        grounding = self._training_grounding()
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
@@ -143,6 +168,22 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         prediction = api.predict(self.fit_, grounding, hidden=hidden)
         rows = np.searchsorted(prediction.variables(block.name), variables)
         return prediction.probabilities(block.name)[rows][:, self._order]
+
+    def transform(self, X: Any) -> Any:
+        """Return the probabilities of `predict_proba` as features for the next step of a pipeline.
+
+        Raises:
+            UsageError: the estimator has no `tables`, so that X does not have a row for each entity.
+        """
+        if self.tables is None:
+            message = "probabilities as features need an estimator with 'tables'"
+            raise UsageError(Diagnostic("E366", message, hint="pass tables=..., and keys of entities as X"))
+        return self.predict_proba(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the name of each probability, such as `Page.category=course`, shape (n_classes,)."""
+        check_is_fitted(self, "classes_")
+        return np.array([f"{self._attribute}={value}" for value in self.classes_], dtype=object)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
@@ -152,7 +193,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
-        grounding = self.fit_.ground(_to_dataset(X, self.fit_.learned.mapping))
+        grounding = self.fit_.ground(X)
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return prediction.score(self.attribute).accuracy
 
@@ -162,21 +203,37 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         Args:
             with_probabilities: whether the frames contain the probability of each value.
         """
-        prediction = self.fit_.predict(_to_dataset(X, self.fit_.learned.mapping))
-        make = _frame_converter(X)
+        prediction = self.fit_.predict(X)
+        make = _frame_converter(X, getattr(self, "_sklearn_output_config", {}).get("transform"))
         names = prediction.attributes if self.attribute is None else [self.attribute]
         frames = {name: make(prediction.table(name, with_probabilities=with_probabilities)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
     def _ground(self, tables: Any, progress: Progress) -> Grounding:
         """Ground the model on the tables; without a model, propose one first."""
-        self._proposal: ModelDraft | None = None
+        self._proposal = ""
         if self.model is None:
-            self._proposal = propose_model(tables, self.attribute, progress)
-            self.model_ = self._proposal.model
-            return self._proposal.grounding
+            draft = propose_model(tables, self.attribute, progress)
+            self._proposal, self.model_ = str(draft), draft.model
+            return draft.grounding
         self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
-        return self.model_.ground(_to_dataset(tables), progress=progress)
+        return self.model_.ground(tables, progress=progress)
+
+    def _training_grounding(self) -> Grounding:
+        """Return the ground graph of `tables` with the labels of the last `fit`; after unpickling, it is built again.
+
+        Raises:
+            DataError: if the tables have changed.
+        """
+        if "_grounding" not in self.__dict__:
+            grounding = self.fit_.ground(to_dataset(self.tables, self.model_.spec, self.fit_.learned.mapping))
+            if len(grounding.states) != len(self._states):
+                message = (
+                    f"the tables have {len(grounding.states):,} variables and had {len(self._states):,} in training"
+                )
+                raise DataError(Diagnostic("E366", message, hint="fit the estimator again"))
+            self._grounding = replace(grounding, states=self._states)
+        return self._grounding
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         block = find_variable_block(grounding, self.attribute)
@@ -196,21 +253,27 @@ _FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {
 """Methods that convert a `Frame` to a data frame of another library, by the package of the input tables."""
 
 
-def _frame_converter(data: Any) -> Callable[[Frame], Any]:
-    """Return the function that converts a `Frame` to the library of the first data frame in `data`, if any."""
+def _frame_converter(data: Any, library: str | None) -> Callable[[Frame], Any]:
+    """Return the function that converts a `Frame` to a library.
+
+    Args:
+        library: The library that `set_output` chose; if None or `default`, that of the first data frame in `data`, if any.
+    """
+    if library is not None and library != "default":
+        return _FRAME_CONVERTERS[library]
     tables = data.values() if isinstance(data, Mapping) else ()
     packages = (type(table).__module__.partition(".")[0] for table in tables)
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 
 
-def _to_dataset(tables: Any, mapping: str | None = None) -> Dataset:
-    """Return the dataset of tables; data frames are reshaped as those of the training data, if they were reshaped."""
-    return tables if isinstance(tables, Dataset) else Dataset.from_mapping(tables, mapping)
+def _key_column(X: Any, key: str) -> Any:
+    """Return the name of the column with the keys: `key`, or the first column."""
+    return key if key in X.columns else X.columns[0]
 
 
 def _key_texts(X: Any, key: str) -> list[str]:
     """Return the keys as strings, from the column named `key` or from the only column."""
-    column = X[key] if hasattr(X, "columns") and key in X.columns else X
+    column = X[_key_column(X, key)] if hasattr(X, "columns") else X
     cells = np.asarray(column, dtype=object)
     return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import row_number_column, scan_with_row_numbers
-from relcrf.data.dataset import RawTable
 from relcrf.data.names import attribute_column, entity_table, relation_table
+from relcrf.data.raw_table import RawTable
 from relcrf.data.store import quoted
 from relcrf.graph.feature_scales import LIMIT_RATIO
 from relcrf.model.spec import Entity, Relation

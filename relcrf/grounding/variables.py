@@ -40,7 +40,8 @@ class VariableBlock:
         values: values of the states.
         argument_types: type names of the arguments that identify a variable: the entity type, or the types of the
             relation's parameters.
-        argument_names: names of the arguments: the key column of the entity type, or the parameters of the relation.
+        argument_names: names of the arguments: the key column in the table of the entity type, or the parameters of
+            the relation.
         is_latent: True if the variables are never observed.
     """
 
@@ -124,14 +125,8 @@ def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
     blocks = []
     for entity in bound.spec.entities:
         for declared in filter(lambda attribute: attribute.is_random, entity.attributes):
-            values, count, argument_types = (
-                domain_values(bound, declared.type),
-                bound.sizes[entity.name],
-                (entity.name,),
-            )
-            block = VariableBlock(
-                entity.name, declared.name, 0, count, values, argument_types, (entity.key,), declared.latent
-            )
+            values, count, key = domain_values(bound, declared.type), bound.sizes[entity.name], bound.key_name(entity)
+            block = VariableBlock(entity.name, declared.name, 0, count, values, (entity.name,), (key,), declared.latent)
             blocks.append(block)
     for relation in bound.spec.random_relations:
         type_names, names = (tuple(getattr(p, field) for p in relation.parameters) for field in ("type_name", "name"))

@@ -170,8 +170,7 @@ def _add_summary(entity: ProposedEntity, event: EventTable, column: str, manifes
         cell = f"e.{quoted(name)}"
         cells.append(f"coalesce({cell}, 0) AS {quoted(name)}" if type_name == "integer" else cell)
     rows = summary_sql(selected, manifest.query_source(event.table))
-    join = f"LEFT JOIN (\n{rows}\n) AS e ON e.entity = h.{quoted(entity.key)}"
-    manifest.extend_query(entity.name, own_table, ", ".join(cells), join)
+    manifest.join_query(entity.name, own_table, entity.key, ", ".join(cells), rows)
 
 
 def _summary_columns(event: EventTable, column: str, *, is_reproducible: bool = True) -> Iterator[tuple[str, str, str]]:

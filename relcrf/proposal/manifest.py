@@ -54,6 +54,8 @@ class ManifestBuilder:
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     _entry_keys: dict[str, str] = field(default_factory=dict)
     """The keys of entries whose duplicates are repaired before queries read the rows."""
+    _query_columns: dict[str, dict[str, str]] = field(default_factory=dict)
+    """For queries, the names of columns in the model and in the result of the query, if they differ."""
 
     def add_policy(self, owner: str, policy: str, value: str, comment: str) -> None:
         """Add a policy for the rows of a table or for a reference `table.column`; comments on one policy are joined."""
@@ -95,19 +97,31 @@ class ManifestBuilder:
             self._entry_policies.setdefault(source, {})["duplicates"] = self.policies[table.name]["duplicates"]
         return quoted(source)
 
-    def add_query(self, name: str, sql: str, comment: str, *references: str) -> None:
-        """Add a table that is defined by a query, with the policies for the references `table.column` that it contains."""
+    def add_query(
+        self, name: str, sql: str, comment: str, *references: str, columns: dict[str, str] | None = None
+    ) -> None:
+        """Add a table that is defined by a query.
+
+        Args:
+            references: The references `table.column` in the query, whose policies apply to the result.
+            columns: Names in the model of columns of the query.
+        """
         self.queries[name] = (sql, comment)
+        self._query_columns[name] = {new: old for new, old in (columns or {}).items() if new != old}
         self._entry_policies[name] = {k: v for r in references for k, v in self.policies.get(r, {}).items()}
         self.files.pop(name, None)
         self.is_needed = True
 
-    def extend_query(self, name: str, table: TableProfile | None, columns: str, joins: str) -> None:
-        """Add columns and joins to the query that defines a table; the table is called `h` in them.
+    def join_query(self, name: str, table: TableProfile | None, key: str, columns: str, rows: str) -> None:
+        """Add columns of another query to the query that defines a table.
 
         Args:
             table: The table file that has the name if no query defines it.
+            key: The key column of the table in the model.
+            columns: The columns to add.
+            rows: The other query, called `e` in `columns`. Its column `entity` contains values of the key.
         """
+        renamed = self._query_columns.get(name, {})
         sql, comment = self.queries.get(name, ("", f"one row for each {name} entity"))
         policies = self._entry_policies.get(name, {})
         if not sql:
@@ -115,11 +129,10 @@ class ManifestBuilder:
             # The other policies apply to the result, so that the repaired rows are counted.
             policies = {k: v for k, v in self.policies.get(table.name, {}).items() if k != "duplicates"}
             renamed = next((c for n, (_, c) in self.files.items() if fold_name(n) == fold_name(name)), {})
-            names = [f"{quoted(old)} AS {quoted(new)}" for new, old in renamed.items()]
-            kept = f"* EXCLUDE ({', '.join(map(quoted, renamed.values()))})" if renamed else "*"
-            sql = f"SELECT {', '.join([kept, *names])} FROM {self.query_source(table)}"
+            sql = f"SELECT * FROM {self.query_source(table)}"
             self.files = {n: entry for n, entry in self.files.items() if fold_name(n) != fold_name(name)}
-        self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{joins}", comment)
+        join = f"LEFT JOIN (\n{rows}\n) AS e ON e.entity = h.{quoted(renamed.get(key, key))}"
+        self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{join}", comment, columns=renamed)
         self._entry_policies[name] = policies
 
     def to_toml(self, model: str) -> str:
@@ -141,6 +154,8 @@ class ManifestBuilder:
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():
             lines += ["", f"# {comment}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
+            if self._query_columns[name]:
+                lines.append(f"columns = {toml_value(self._query_columns[name])}")
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.data.coding import BadRows, find_bad_rows, find_duplicate_rows, text_sql
-from relcrf.data.dataset import RawTable
+from relcrf.data.raw_table import RawTable
 from relcrf.data.row_policies import orphan_sql
 from relcrf.proposal.entity_candidates import (
     MIN_DISTINCT,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import duckdb
 
 from relcrf.data.coding import date_sql, datetime_sql, integer_sql, text_sql, time_sql
-from relcrf.data.dataset import Dataset, RawTable, quoted
+from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.raw_table import RawTable
 from relcrf.data.store import report_read_errors
 
 MAX_ENUMERATION = 30

@@ -194,12 +194,12 @@ class _SchemaInference:
         if own_table is not None and split_columns:
             entity.split_column = split_columns[0]
             sources.append((own_table, split_columns[0], split_columns[0]))
+        if needs_query or (own_table is not None and self.manifest.can_query(own_table)):
+            entity.key = entity.key if is_name(entity.key) else used.reserve("id")
         if needs_query:
             self._add_entity_query(candidate, entity, attribute_tables, sources)
         elif own_table is not None and self.manifest.can_query(own_table):
-            key = entity.key if is_name(entity.key) else used.reserve("id")
-            self.manifest.add_file(own_table, entity.name, {key: entity.key} | renamed)
-            entity.key = key
+            self.manifest.add_file(own_table, entity.name, {entity.key: candidate.key or "id"} | renamed)
         self.schema.entities.append(entity)
         for table, _ in attribute_tables:
             self._add_finding(table, f"attributes of {name}", "one row per entity")
@@ -393,14 +393,14 @@ class _SchemaInference:
                 key_column = f"CAST({group} AS VARCHAR) || ':' || CAST({position} AS VARCHAR) AS id"
         else:
             source, key = f"{self.manifest.query_source(own_table)} AS h", f"h.{quoted(candidate.key)}"
-            entity.key = "id"
-            key_column = f"{key} AS id"
+            key_column = f"{key} AS {quoted(candidate.key)}"
         lines = [f"SELECT {', '.join([key_column, *selected])}", f"FROM {source}"]
         lines += [
             f"LEFT JOIN {self.manifest.query_source(table)} AS {alias[id(table)]} ON {alias[id(table)]}.{quoted(column)} = {key}"
             for table, column in attribute_tables
         ]
-        self.manifest.add_query(entity.name, "\n".join(lines), f"one row for each {entity.name} entity")
+        comment, renamed = f"one row for each {entity.name} entity", {entity.key: candidate.key or entity.key}
+        self.manifest.add_query(entity.name, "\n".join(lines), comment, columns=renamed)
         if own_table is not None and own_table.name in self.manifest.files:
             del self.manifest.files[own_table.name]
 

@@ -1,5 +1,6 @@
 """Tests of RelationalCRF with frames, and with keys that scikit-learn splits."""
 
+import pickle
 import subprocess
 import sys
 
@@ -8,11 +9,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from sklearn import config_context
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.exceptions import NotFittedError, SkipTestWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
 from tables import small_web
 
 import relcrf
@@ -185,6 +188,73 @@ def test_empty_keys_and_column_names():
     assert with_keys.predict([]).shape == (0,) and with_keys.predict_proba([]).shape == (0, 3)
     with pytest.raises(relcrf.DataError, match="E225"):
         RelationalCRF(model, tables=tables, backend="ess").fit([], [])
+
+
+def test_scikit_learn_checks_of_the_interface():
+    """Run the checks of `check_estimator` that need no data; X is not an array of numbers."""
+    checks = [
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_valid_tag_types,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+    ]
+    for check in checks:
+        check("RelationalCRF", RelationalCRF())
+    with pytest.warns(SkipTestWarning, match="Can't test estimator RelationalCRF"):
+        found = estimator_checks.check_estimator(RelationalCRF())
+    assert {each["status"] for each in found} == {"passed"}
+
+
+def test_pickles_and_processes(folder, tables, labelled):
+    keys, labels = labelled
+    data = relcrf.Dataset(folder)
+    estimator = RelationalCRF(MODEL, tables=data, backend="local")
+    alone = cross_val_score(estimator, keys, labels, cv=2)
+    np.testing.assert_array_equal(cross_val_score(estimator, keys, labels, cv=2, n_jobs=2), alone)
+    for fitted, X in ((estimator.fit(keys, labels), keys[:5]), (RelationalCRF(backend="local").fit(tables), tables)):
+        again = pickle.loads(pickle.dumps(fitted))
+        found, expected = again.predict_proba(X), fitted.predict_proba(X)
+        assert (np.asarray(found) == np.asarray(expected)).all() and repr(again).endswith(repr(fitted)[-100:])
+    smaller = pickle.loads(pickle.dumps(estimator))
+    smaller.tables = {**tables, "page": tables["page"].iloc[:20], "link": tables["link"].iloc[:0]}
+    smaller.tables["page_words"] = tables["page_words"][tables["page_words"]["page"].isin(smaller.tables["page"]["id"])]
+    with pytest.raises(relcrf.DataError, match="E366"):
+        smaller.predict(keys[:1])
+
+
+def test_probabilities_as_features_and_output_libraries(tables, labelled):
+    keys, labels = labelled
+    estimator = RelationalCRF(MODEL, tables=tables, backend="local").set_output(transform="pandas")
+    frame = pd.DataFrame({"id": keys})
+    features = estimator.fit(frame, labels).transform(frame[:3])
+    assert list(features.columns) == [f"Page.category={value}" for value in estimator.classes_]
+    np.testing.assert_array_equal(features.to_numpy(), estimator.predict_proba(keys[:3]))
+    assert estimator.feature_names_in_.tolist() == ["id"] and not hasattr(
+        estimator.fit(keys, labels), "feature_names_in_"
+    )
+    whole = RelationalCRF(MODEL, backend="local").fit(tables)
+    assert {"page.category", "link.source"} <= {*whole.feature_names_in_}
+    with pytest.raises(relcrf.UsageError, match="E366"):
+        whole.transform(tables)
+    assert isinstance(whole.set_output(transform="polars").predict(tables), pl.DataFrame)
+    assert isinstance(whole.set_output(transform="default").predict(tables), pd.DataFrame)
+
+
+def test_weights_of_samples_are_routed(tables, labelled):
+    keys, labels = labelled
+    weights = np.arange(len(keys), dtype=float)
+    estimator = RelationalCRF(MODEL, tables=relcrf.Dataset(tables), backend="local")
+    with config_context(enable_metadata_routing=True):
+        routed = estimator.set_score_request(sample_weight=True)
+        found = cross_validate(routed, keys, labels, cv=2, params={"sample_weight": weights}, return_indices=True)
+    test = found["indices"]["test"][0]
+    again = clone(estimator).fit(np.delete(keys, test), np.delete(labels, test))
+    assert found["test_score"][0] == again.score(keys[test], labels[test], weights[test])
 
 
 def test_missing_scikit_learn_raises_e351():

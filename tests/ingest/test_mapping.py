@@ -69,7 +69,7 @@ def test_run_describes_the_tables_of_a_new_folder(project, relcrf_, relcrf_json)
     code, _, err = relcrf_("predict", project / "run", "--data", new)
     assert code == 0 and f"read as '{project / 'run' / 'tables.toml'}' describes them" in err
     code, found = relcrf_json("predict", project / "run", "--data", new)
-    assert code == 0 and [row["id"] for row in found["predictions"]["Shop.kind"]] == ["4"]
+    assert code == 0 and [row["Shop No"] for row in found["predictions"]["Shop.kind"]] == ["4"]
     for command in (
         ("explain", project / "run", "Shop/4"),
         ("evaluate", project / "run", "--split", "folds=2"),
@@ -81,7 +81,7 @@ def test_run_describes_the_tables_of_a_new_folder(project, relcrf_, relcrf_json)
         assert code == 0 and "describes them" in err, (command, err)
     fit = relcrf.api.load_fit(project / "run")
     table = fit.predict(relcrf.Dataset(new, manifest=project / "run" / "tables.toml")).table()
-    assert list(table["id"]) == ["4"] and list(table["kind"]) == [found["predictions"]["Shop.kind"][0]["kind"]]
+    assert list(table["Shop No"]) == ["4"] and list(table["kind"]) == [found["predictions"]["Shop.kind"][0]["kind"]]
     fit.save(project / "copy")
     assert (project / "copy" / "tables.toml").read_text() == (project / "run" / "tables.toml").read_text()
 

@@ -256,7 +256,7 @@ def test_estimator_proposes_the_model_of_the_command(tmp_path):
     command = propose(tmp_path / "files", tmp_path / "m.rcrf")
     frames = {name: pd.DataFrame(columns) for name, columns in tables.items()}
     estimator = RelationalCRF(backend="local").fit(frames)
-    assert [p.name for p in estimator._proposal.templates if p.is_active] == names(command)
+    assert [t.name for t in estimator.model_.spec.templates] == names(command)
     assert {"share_time_at_night", "same_customer_device"} <= set(names(command))
     found = estimator.predict(frames)
     assert len(found) == sum(verdict is None for verdict in tables["customer"]["fraud"])

@@ -1,0 +1,80 @@
+"""Data as users pass them to Python functions: a dataset, tables by name, one table, a graph, a folder or a path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.data.dataset import Dataset
+from relcrf.data.manifest import FILE_NAME, is_applicable
+from relcrf.data.python_tables import is_graph
+from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.model.spec import ModelSpec
+from relcrf.model.types import Bag
+
+GivenData = Dataset | Mapping[str, Any] | str | os.PathLike[str] | Any
+"""A `Dataset` or its source (see there), a NetworkX graph, or the data frame of a model that reads one table."""
+
+
+def to_dataset(data: GivenData, spec: ModelSpec | None = None, mapping: str | None = None) -> Dataset:
+    """Return the dataset of the data that a user passed; a `Dataset` is returned unchanged.
+
+    Args:
+        spec: The model; required if the data may be a single data frame, which becomes the table of the only entity type.
+        mapping: The text of the manifest of the training data (`Dataset.mapping`). It is applied to tables by name, and
+            to folders and databases that need it; a note of the dataset reports this.
+
+    Raises:
+        DataError: The data cannot be read, or are a single data frame and the model reads several tables (E203).
+        UsageError: See `Dataset`.
+    """
+    if isinstance(data, Dataset):
+        return data
+    if is_graph(data):
+        return Dataset.from_networkx(data)
+    if not isinstance(data, str | os.PathLike | Mapping):
+        data = {_table_of_frame(data, spec): data}
+    if mapping is None:
+        return Dataset(data)
+    if not isinstance(data, Mapping) and not needs_mapping(data, mapping):
+        return Dataset(data)
+    dataset = Dataset.from_mapping(data, mapping)
+    if not isinstance(data, Mapping):
+        dataset.notes.append(f"the tables of '{data}' are read as those of the training data")
+    return dataset
+
+
+def needs_mapping(data: str | os.PathLike[str], mapping: str) -> bool:
+    """Return True if a manifest of training data applies to a path or URL; not if a folder has a manifest of its own."""
+    path = Path(data)
+    return not os.path.lexists(path / FILE_NAME) and path.suffix != ".toml" and is_applicable(mapping, path)
+
+
+def _table_of_frame(frame: Any, spec: ModelSpec | None) -> str:
+    """Return the name of the table for a single data frame.
+
+    Raises:
+        DataError: The model reads several tables, or the value is not a table (E203).
+    """
+    kind = type(frame).__name__
+    is_table = any(hasattr(frame, name) for name in ("columns", "__arrow_c_stream__")) or isinstance(frame, np.ndarray)
+    names = [] if spec is None else _table_names(spec)
+    if is_table and len(names) == 1:
+        return names[0]
+    example = names[0] if names else "page"
+    hint = f"pass tables by name, such as {{'{example}': frame}}, or a folder, a file or a relcrf.Dataset"
+    message = f"the data have type {kind} and are not tables"
+    if is_table and names:
+        message = f"the data are a single {kind}, and the model reads several tables: {listing(names)}"
+    raise DataError(Diagnostic("E203", message, hint=hint))
+
+
+def _table_names(spec: ModelSpec) -> list[str]:
+    """Return the names of the tables that a model reads."""
+    names = [entity.name for entity in spec.entities]
+    names += [f"{e.name}_{a.name}" for e in spec.entities for a in e.attributes if isinstance(a.type, Bag)]
+    return [*names, *(r.name for r in spec.relations), *(r.name for r in spec.random_relations)]

@@ -6,12 +6,14 @@ a value is the index of the value within its domain.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from functools import cached_property, wraps
+from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
 import duckdb
 import numpy as np
@@ -26,8 +28,10 @@ from relcrf.data.store import report_read_errors
 from relcrf.data.stream import stream_batches
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.execution.interruption import register_connection
+from relcrf.language.render import render_declaration
 from relcrf.model.functions import external_function
-from relcrf.model.spec import Entity, ModelSpec, fold_name
+from relcrf.model.learned import learned_features
+from relcrf.model.spec import Entity, Gate, Include, ModelSpec, Rule, Template, fold_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,6 +82,8 @@ class BoundModel:
     given_statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     learned_values: dict[str, np.ndarray] = field(default_factory=dict)
     learned_names: set[str] = field(default_factory=set)
+    is_fixed: ClassVar[bool] = True
+    """Whether the coded tables stay the same; not those of requests."""
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database; its schema is separate, so several models can be bound to one dataset."""
     schema: str = field(init=False)
@@ -89,6 +95,17 @@ class BoundModel:
                 self.dataset.store.add_function(plugin_function_name(name), function)
         self.connection, self.schema = self.dataset.new_schema()
         weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
+
+    @cached_property
+    def coding(self) -> str:
+        """A hash of what determines the coded tables besides the dataset: declarations, and values of the domains."""
+        learned = {feature.name for feature in learned_features(self.spec)}
+        declared = (d for d in self.spec.all_declarations if not isinstance(d, Template | Rule | Gate | Include))
+        kept = (d for d in declared if getattr(d, "name", "") not in learned)
+        digest = hashlib.sha256("\n".join(map(render_declaration, kept)).encode())
+        for name, values in sorted(self.domains.items()):
+            digest.update(json.dumps([name, *values]).encode())
+        return digest.hexdigest()
 
     def find_table(self, *names: str) -> RawTable | None:
         """Return the first existing raw table among `names`, repaired according to the manifest; None if there is none."""

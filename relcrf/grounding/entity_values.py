@@ -43,6 +43,9 @@ from relcrf.model.spec import Feature, FeaturePropagation, LearnedDefinition, Mo
 from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import NameScope
 
+MAX_KEPT_BYTES = 64_000_000
+"""Maximum size of the numbers that a dataset keeps, in bytes."""
+
 FeaturesOfTemplate: TypeAlias = tuple[Template, tuple[e.Expression, ...]]
 """A template with the features of the template or of its gate."""
 
@@ -160,8 +163,27 @@ class ValueComputer:
         return csr_array((counts, (np.asarray(bag["vid"]), np.asarray(bag["code"]))), shape=shape)
 
     def _numbers(self, scope: NameScope, node: e.Expression, name: str) -> np.ndarray:
-        for inner_scope, computed in _find_computed(scope, node):
+        """Return the numbers of an expression; the dataset keeps them for other models with the same coded tables."""
+        computed_parts = [*_find_computed(scope, node)]
+        for inner_scope, computed in computed_parts:
             self.create_table(inner_scope, computed)
+        if (
+            computed_parts
+            or not self.bound.is_fixed
+            or self.bound.given_statistics
+            or used_learned_features(scope.spec, [node])
+        ):
+            return self._query_numbers(scope, node, name)
+        kept = self.bound.dataset.computed_numbers
+        key = (self.bound.coding, name, scope.type_names[name], render_expression(node))
+        if key not in kept:
+            numbers = self._query_numbers(scope, node, name)
+            if numbers.nbytes + sum(each.nbytes for each in kept.values()) > MAX_KEPT_BYTES:
+                return numbers
+            kept[key] = numbers
+        return kept[key].copy()
+
+    def _query_numbers(self, scope: NameScope, node: e.Expression, name: str) -> np.ndarray:
         parameter = Parameter(name, scope.type_names[name])
         out = np.full((self.bound.sizes[parameter.type_name], 1), np.nan)
         for batch in DuckDbEngine(self.bound.cursor).rows(lower_values(node, parameter, self.context)):

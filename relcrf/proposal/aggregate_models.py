@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import rankdata
 
 from relcrf import api
+from relcrf.data.bound_model import BoundModel
 from relcrf.errors import RelcrfError
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
-from relcrf.grounding.estimate import estimate_size
+from relcrf.grounding.entity_values import ValueComputer
+from relcrf.grounding.estimate import DEFAULT_BUDGET, estimate_size
 from relcrf.grounding.learned_values import read_inputs
 from relcrf.grounding.lower import lower_pairs, lower_values
 from relcrf.grounding.plan import AggregateTerm, Plan
-from relcrf.model.expressions import Name
+from relcrf.language.render import render_expression
+from relcrf.model.expressions import Aggregate, Attribute, Expression, Name
 from relcrf.model.learned import labelled_neighbours, learned_features
 from relcrf.model.nodes import walk
-from relcrf.model.spec import LearnedDefinition
+from relcrf.model.spec import Feature, LearnedDefinition
 from relcrf.model.typing import NameScope
 from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates, enumerate_label_counts
 from relcrf.proposal.draft import ModelDraft
@@ -111,18 +115,16 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         definition = feature.definition
         assert isinstance(definition, LearnedDefinition)
         bound = draft.grounding.bound
-        context, degrees = make_lowering_context(bound), DegreeCache(bound)
+        context, degrees, reader = make_lowering_context(bound), DegreeCache(bound), _AggregateReader(bound, feature)
         for each, node in zip(proposed, definition.inputs, strict=False):
             if time.perf_counter() - started > seconds:
                 break
             if _count_rows(lower_values(node, feature.parameters[0], context), degrees) > MAX_ROWS:
                 continue
-            single = replace(feature, definition=replace(definition, inputs=(node,)))
             try:
-                (found,) = read_inputs(bound, single)
+                column = reader.read(node)
             except RelcrfError:  # numbers that are too large
                 continue
-            column = np.asarray(found.values, dtype=np.float64)[:, 0]
             fingerprint = _fingerprint(column)
             if fingerprint is not None and fingerprint not in seen:
                 seen.add(fingerprint)
@@ -141,6 +143,56 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                     label_counts.append(each)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
     return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts))
+
+
+class _AggregateReader:
+    """Computes aggregates as inputs of a learned feature; all aggregates over the same path read its pairs once."""
+
+    def __init__(self, bound: BoundModel, feature: Feature) -> None:
+        self.bound, self.feature = bound, feature
+        context = make_lowering_context(bound)
+        self.scope = NameScope(context.spec, feature.parameters, None)
+        self.computer = ValueComputer(bound, context, f"feature '{feature.name}'", feature.span, DEFAULT_BUDGET)
+        self.pairs: dict[tuple[str, str], csr_array] = {}
+
+    def read(self, node: Expression) -> np.ndarray:
+        """Return the value of an aggregate for each entity, shape (n_entities,); NaN if it has no value.
+
+        Raises:
+            RelcrfError: See `read_inputs`.
+        """
+        name = self.feature.parameters[0].name
+        match node:
+            case Aggregate("sum" | "mean" | "min" | "max", (Attribute(other, _),), where) if other != name:
+                key = (render_expression(where), other)
+                if key not in self.pairs:
+                    self.pairs[key] = self.computer.count_pairs(self.scope, node, name, other)
+                values = self.computer.compute(self.scope.aggregate_scope(node), node.terms[0], other)
+                return aggregate_pairs(node.function, self.pairs[key], np.asarray(values)[:, 0])
+        definition = self.feature.definition
+        assert isinstance(definition, LearnedDefinition)
+        (found,) = read_inputs(self.bound, replace(self.feature, definition=replace(definition, inputs=(node,))))
+        return np.asarray(found.values, dtype=np.float64)[:, 0]
+
+
+def aggregate_pairs(function: str, pairs: csr_array, values: np.ndarray) -> np.ndarray:
+    """Return an aggregate of the known values of each row's columns, shape (n_rows,); NaN, or a sum of 0, if none is known.
+
+    Args:
+        function: `sum`, `mean`, `min` or `max`.
+        pairs: The number of times that each value counts, shape (n_rows, n_values).
+        values: shape (n_values,); NaN if missing.
+    """
+    n, known = pairs.shape[0], ~np.isnan(values[pairs.indices])
+    row, weight = np.repeat(np.arange(n), np.diff(pairs.indptr))[known], pairs.data[known]
+    each = values[pairs.indices[known]]
+    count = np.bincount(row, weight, minlength=n)
+    if function in ("sum", "mean"):
+        out = np.bincount(row, weight * each, minlength=n) / (np.maximum(count, 1.0) if function == "mean" else 1.0)
+    else:
+        out = np.full(n, np.inf if function == "min" else -np.inf)
+        (np.minimum if function == "min" else np.maximum).at(out, row, each)
+    return np.where((count > 0) | (function == "sum"), out, np.nan)
 
 
 def _count_rows(plan: Plan, degrees: DegreeCache) -> int:

@@ -34,11 +34,11 @@ HELD_OUT = "hide=0.2"
 COMPARED_FOLDS = "folds=5"
 """The folds on which models with and without aggregates are compared; a hash of an entity's key selects its fold."""
 
-MAX_SECONDS = 15.0
+MAX_SECONDS = 10.0
 """Time limit of each comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
 fold, the limit is checked between the models, so that the training of one model may exceed it."""
 
-MAX_COMPUTE_SECONDS = 20.0
+MAX_COMPUTE_SECONDS = 10.0
 """Time limit for the values of the aggregates."""
 
 MIN_STANDARD_ERRORS = 2.0

@@ -37,6 +37,7 @@ MAX_LOWERED_MODELS = 8
 class BoundRequest(BoundModel):
     """The bound model of a request; the most frequently read columns are returned without an SQL query."""
 
+    is_fixed = False
     coded: CodedRequest
 
     def keys(self, entity: str) -> np.ndarray:

@@ -11,6 +11,8 @@ import relcrf
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.predictions import LOCAL, MAJORITY
+from relcrf.grounding.learned_values import read_inputs
+from relcrf.model.learned import learned_features
 from relcrf.proposal import aggregate_models, aggregates, proposal, trial
 from relcrf.proposal.aggregate_models import AggregateValues, compute_aggregates, templates_with
 
@@ -50,6 +52,30 @@ def test_aggregates_of_one_and_two_hops(draft, found):
     values = dict(zip((each.name for each in found.aggregates), found.values.T, strict=True))
     assert (values["n_ordered"] == values["n_ordered_colour_red"] + values["n_ordered_colour_blue"]).all()
     assert "latest_ordered_since" not in values  # constant
+
+
+def test_values_are_those_of_the_model(tmp_path):
+    """Values of paths are computed from pairs; the model computes them by SQL. Some numbers and all of p0's are missing."""
+    rng = np.random.default_rng(2)
+    customer = [
+        {"id": f"c{k}", "age": [None, int(rng.integers(20, 70))][k % 3 > 0], "loyal": "yn"[k % 2]} for k in range(30)
+    ]
+    product = [{"id": f"p{k}", "cost": None if k % 4 == 0 else round(float(rng.normal()), 2)} for k in range(20)]
+    ordered = [
+        {"customer": f"c{c}", "product": f"p{p}"} for c in range(2, 30) for p in rng.choice(20, 3, replace=False)
+    ]
+    ordered.append({"customer": "c1", "product": "p0"})
+    folder = write_tables(tmp_path, customer=customer, product=product, ordered=ordered)
+    made = proposal.propose(str(folder), tmp_path / "m.rcrf", "customer.loyal", DEFAULT_MEMORY, force=True)
+    found = compute_aggregates(made.draft, 60)
+    texts = ", ".join(each.text for each in found.aggregates)
+    declared = f"feature all_(c: Customer) = classifier of c.loyal from {texts}"
+    bound = made.draft.grounding.bound
+    (feature,) = learned_features(relcrf.parse(f"{made.draft.text}\n{declared}\n").spec)
+    expected = np.column_stack([each.values for each in read_inputs(bound, feature)])
+    functions = {text.split(" ")[0] for text in texts.split(", ")}
+    assert {"count", "sum", "mean", "min", "max"} <= functions and np.isnan(found.values).any()
+    np.testing.assert_allclose(found.values, expected, rtol=1e-12)
 
 
 def test_label_counts_are_inputs_of_the_classifier_only(draft, found, monkeypatch):

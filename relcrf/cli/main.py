@@ -29,6 +29,7 @@ from relcrf.cli import (
     profile,
     report,
     reproduce,
+    runs,
     warmup,
     weights,
 )
@@ -57,7 +58,7 @@ COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
     "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, reproduce.reproduce),
     "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
-    "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
+    "Understand": (runs.runs, weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
     "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),
 }
 """The commands, by panel of the help text."""

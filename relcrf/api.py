@@ -36,7 +36,7 @@ from relcrf.data.frame import Frame
 from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
-from relcrf.errors import Diagnostic, ModelError, listing
+from relcrf.errors import Diagnostic, ModelError, listing, path_suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
@@ -79,6 +79,10 @@ SHOWN_WEIGHTS = 20
 """Maximum number of weights in the notebook display of a `Fit`."""
 
 
+def _is_model_or_run(path: Path) -> bool:
+    return path.suffix == ".rcrf" or run_folder.is_run(path)
+
+
 def load(path: str | os.PathLike[str]) -> Model:
     """Load a model from a `.rcrf` file.
 
@@ -90,7 +94,8 @@ def load(path: str | os.PathLike[str]) -> Model:
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
         shipped = _shipped_model(Path(path).name)
-        hint = f"relcrf contains a model with this name: {shipped}" if shipped else "pass the path of a .rcrf file"
+        hint = f"relcrf contains a model with this name: {shipped}" if shipped else None
+        hint = hint or path_suggestion(Path(path), _is_model_or_run) or "pass the path of a .rcrf file"
         raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"

@@ -7,9 +7,10 @@ command line returns the `exit_code` of the error. Any other exception is a bug 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 
 from relcrf.printable import escape_unprintable, mask_passwords, replace_unprintable
 
@@ -170,12 +171,34 @@ class ConvergenceError(RelcrfError):
 
 def suggestion(name: str, valid_names: Iterable[str]) -> str | None:
     """Return `did you mean 'category'?` for the most similar valid name, or None if no name is similar."""
+    nearest = _most_similar(name, valid_names)
+    return None if nearest is None else f"did you mean '{nearest}'?"
+
+
+def path_suggestion(path: Path, is_valid: Callable[[Path], bool]) -> str | None:
+    """Return `did you mean 'runs/web'?` for the most similar valid path in the same folder, except hidden ones.
+
+    If the path is a folder, it returns the valid paths in it instead. It returns None if there are none.
+    """
+    try:
+        folder = path if path.is_dir() else path.parent
+        others = [other for other in sorted(folder.iterdir()) if not other.name.startswith(".") and is_valid(other)]
+    except OSError:
+        return None
+    if folder is path:
+        found = [str(other) for other in others]
+        return f"use {'' if len(found) == 1 else 'one of '}{listing(found)}" if found else None
+    paths = {other.name: other for other in others}
+    nearest = _most_similar(path.name, paths)
+    return None if nearest is None else f"did you mean '{paths[nearest]}'?"
+
+
+def _most_similar(name: str, valid_names: Iterable[str]) -> str | None:
     candidates: Sequence[str] = [k for k in valid_names if k]
     lowered = {k.lower(): k for k in candidates}
     if name.lower() in lowered:
-        return f"did you mean '{lowered[name.lower()]}'?"
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return f"did you mean '{matches[0]}'?" if matches else None
+        return lowered[name.lower()]
+    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)), None)
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:

@@ -31,7 +31,7 @@ from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
 from relcrf.data.manifest import is_applicable
-from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
+from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing, path_suggestion
 from relcrf.files import (
     file_lock,
     make_folder,
@@ -257,6 +257,11 @@ def save(
     remove_folder(partial)
 
 
+def is_run(folder: Path) -> bool:
+    """Return True if a folder contains the main file of a run."""
+    return (folder / "run.json").is_file()
+
+
 def load(folder: Path) -> LearnedModel:
     """Return the learned model of a run folder.
 
@@ -265,8 +270,8 @@ def load(folder: Path) -> LearnedModel:
             run.
         ModelError: If the model of the run is invalid.
     """
-    if not (folder / "run.json").is_file():
-        hint = "use a folder that 'relcrf train' wrote"
+    if not is_run(folder):
+        hint = path_suggestion(folder, is_run) or "use a folder that 'relcrf train' wrote"
         if partial_folder(folder).is_dir():
             hint = f"training was interrupted; resume it with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is not a run folder", hint=hint))

@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from relcrf.cli.options import JsonOption
-from relcrf.cli.output import print_json, print_line
+from relcrf.cli.output import print_json, print_line, print_table
 from relcrf.datasets import examples
+from relcrf.errors import listing
 
 
 def example(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"One of {', '.join(sorted([*examples.names(), *examples.EXPORTS]))}.")
-    ],
+        str | None, typer.Argument(metavar="NAME", help=f"{listing(examples.descriptions())}. Default: list them.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="PATH", help="Folder to write to. Default: the name.")
     ] = None,
@@ -24,10 +25,16 @@ def example(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an example: a model and its tables, or the exports of a company.
+    """Write an example: a model and its tables, or the exports of a company. Without a name, list the examples.
 
     Example: relcrf example fraud --out exports
     """
+    if name is None:
+        if as_json:
+            print_json({"examples": examples.descriptions()})
+        else:
+            print_table("examples, for relcrf example NAME", ("", ""), examples.descriptions().items())
+        return
     folder = Path(name) if out is None else out
     paths = examples.write(name, folder, seed, force=force)
     if name in examples.EXPORTS:

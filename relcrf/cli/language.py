@@ -34,11 +34,11 @@ def fmt(
     """
     changed = []
     for name in models:
-        text = sys.stdin.read() if name == "-" else _read_model_text(Path(name))
+        text = _read_model_text(name)
         _require_valid_syntax(text, "<standard input>" if name == "-" else name)
         formatted = format_text(text)
         if name == "-" and not only_check:
-            sys.stdout.write(formatted)
+            sys.stdout.buffer.write(formatted.encode())
         elif formatted != text:
             changed.append(name)
             if not only_check:
@@ -53,15 +53,17 @@ def fmt(
         console.print(f"{len(changed)} of {len(models)} files changed", highlight=False)
 
 
-def _read_model_text(path: Path) -> str:
+def _read_model_text(name: str) -> str:
+    """Read a model file, or standard input if its name is '-'; models are UTF-8, regardless of the locale."""
     try:
-        return path.read_bytes().decode("utf-8")  # preserves line endings
+        text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return text.decode("utf-8")  # preserves line endings
     except OSError as error:
-        message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
+        message = f"the model '{name}' cannot be read: {(error.strerror or str(error)).lower()}"
         raise ModelError(Diagnostic("E004", message, hint="pass the path of a .rcrf file")) from None
     except UnicodeDecodeError:
         raise ModelError(
-            Diagnostic("E004", f"the model '{path}' is not valid UTF-8", hint="save it as UTF-8")
+            Diagnostic("E004", f"the model '{name}' is not valid UTF-8", hint="save it as UTF-8")
         ) from None
 
 

@@ -29,12 +29,13 @@ from relcrf.cli import (
     profile,
     report,
     reproduce,
+    runs,
     warmup,
     weights,
 )
 from relcrf.cli.help_panels import PlainCommand, PlainGroup
 from relcrf.cli.options import flatten_options
-from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
+from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note, replace_unencodable_output
 from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_on_signals
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
 from relcrf.data.store import DISK_FULL, file_access_error, out_of_memory_error
@@ -57,7 +58,7 @@ COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
     "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, reproduce.reproduce),
     "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
-    "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
+    "Understand": (runs.runs, weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
     "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),
 }
 """The commands, by panel of the help text."""
@@ -163,6 +164,7 @@ def _report_internal_error(error: Exception) -> int:
 def run() -> None:
     """Run the command line; print user errors as diagnostics with an exit code, never as a traceback."""
     arguments = sys.argv[1:]
+    replace_unencodable_output()
     try:
         try:
             code = _run_command(arguments)

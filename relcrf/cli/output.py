@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,32 +12,50 @@ from pathlib import Path
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from relcrf.cli.dropped_signals import raise_dropped_signals
+from relcrf.cli.table_layout import TableColumn, layout_table
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import escape_unprintable
 from relcrf.progress_reporting import ProgressMonitor as ProgressMonitor
 from relcrf.progress_reporting import console_progress
 
-_BORDER_WIDTH = 3
-"""Width of the border of a column and of the spaces on both sides of its cells."""
-
-MIN_TEXT_WIDTH = 5
-"""Minimum width of a column of texts beside unbroken numbers."""
-
-_NUMBER = re.compile(r"[-+0-9.,e%]*")
-
 console = Console()
 messages = Console(stderr=True)
+
+_ASCII = str.maketrans({"─": "-", "±": "+/-", "…": "...", "→": "->", "≤": "<=", "·": "-"})
+"""Replacements of characters in the messages of relcrf for terminals and files that cannot display them."""
+
+
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that an encoding does not contain: by ASCII characters or, in names and values, by escapes."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error("relcrf", _replace_unencodable)
+
+
+def replace_unencodable_output() -> None:
+    """Replace characters that the encoding of a standard stream does not contain, instead of raising an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="relcrf")
+
+
+def _printable(text: str, allowed: str = "") -> str:
+    """Escape control characters except `allowed`, and characters that the encoding of standard output does not contain."""
+    return escape_unprintable(text, allowed).encode(console.encoding, "relcrf").decode(console.encoding)
 
 
 def print_json(value: Any) -> None:
     """Print one JSON object. NaN and infinity become null, paths become strings, and unprintable characters are escaped."""
-    text = json.dumps(_to_json_value(value), ensure_ascii=False)
+    text = json.dumps(_to_json_value(value), ensure_ascii=not console.encoding.startswith("utf"))
     sys.stdout.write("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n")
     sys.stdout.flush()
 
@@ -54,68 +73,17 @@ def _to_json_value(value: Any) -> Any:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a title and a table with right-aligned numbers. Strings are escaped as in `print_line`; `Text` objects are not.
 
-    In a table that is wider than the console, texts are wrapped at spaces and, if words are too long, after punctuation.
-    The header is omitted if all names of columns are empty.
+    For tables that are wider than the console see `layout_table`.
     """
     rows = [list(row) for row in rows]
-    cells = [
-        [_format_cell(value, 2 if name == "seconds" else 4) for name, value in zip(columns, row, strict=True)]
-        for row in rows
-    ]
-    lines = [[_escaped_text(name), *(row[k] for row in cells)] for k, name in enumerate(columns)]
-    natural = [max(cell_len(line) for text in texts for line in text.plain.split("\n")) for texts in lines]
-    words = [max((cell_len(word) for text in texts for word in text.plain.split()), default=0) for texts in lines]
-    fixed = [all(_NUMBER.fullmatch(row[k].plain) for row in cells) for k in range(len(columns))]
-    widths = _fit_widths(natural, words, fixed, console.width - _BORDER_WIDTH * len(columns) - 1)
-    out = Table(show_header=any(columns))
+    found = []
     for k, name in enumerate(columns):
-        is_number = all(isinstance(row[k], int | float) for row in rows)
-        justify: JustifyMethod = "right" if is_number else "left"
-        out.add_column(_escaped_text(name), justify=justify, width=widths[k], overflow="fold")
-    for row in cells:
-        out.add_row(*(_break_words(text, width) for text, width in zip(row, widths, strict=True)))
+        values = [row[k] for row in rows]
+        cells = [_format_cell(value, 2 if name == "seconds" else 4) for value in values]
+        is_number = all(isinstance(value, int | float) for value in values)
+        found.append(TableColumn(_escaped_text(name), cells, "right" if is_number else "left"))
     console.print(_escaped_text(title), style="italic", soft_wrap=True)
-    console.print(out)
-
-
-def _fit_widths(natural: Sequence[int], words: Sequence[int], fixed: Sequence[bool], available: int) -> list[int]:
-    """Return widths of columns with at most `available` characters in total, if possible.
-
-    Args:
-        natural: Width of each column without line breaks.
-        words: Width of the longest word of each column. Columns become narrower only if the words do not fit otherwise.
-        fixed: Whether a column contains only numbers, which are broken only if other columns would have almost no width.
-    """
-    if sum(natural) <= available:
-        return [*natural]
-    limit = max(words)
-    least = [word if is_fixed else MIN_TEXT_WIDTH for word, is_fixed in zip(words, fixed, strict=True)]
-    if sum(map(min, words, least)) > available:
-        least = [0] * len(words)
-    while limit > 1 and sum(min(word, max(limit, low)) for word, low in zip(words, least, strict=True)) > available:
-        limit -= 1
-    widths = [min(word, max(limit, low)) for word, low in zip(words, least, strict=True)]
-    spare = [wide - width for wide, width in zip(natural, widths, strict=True)]
-    rest, total = max(available - sum(widths), 0), max(sum(spare), 1)
-    return [width + rest * extra // total for width, extra in zip(widths, spare, strict=True)]
-
-
-def _break_words(text: Text, width: int) -> Text:
-    """Insert line breaks after punctuation into words without spaces that are wider than a column."""
-    if text.spans or all(cell_len(word) <= width for word in text.plain.split()):
-        return text
-    return Text(" ".join(_break_word(word, width) for word in text.plain.split(" ")), style=text.style)
-
-
-def _break_word(word: str, width: int) -> str:
-    """Insert as few line breaks as possible into a word, after punctuation if there is any in a line."""
-    lines = []
-    while cell_len(word) > width and "\n" not in word:
-        end = re.match(rf"\S{{0,{width - 1}}}[_./:,-](?=\S)", word)
-        size = end.end() if end else width
-        lines.append(word[:size])
-        word = word[size:]
-    return "\n".join([*lines, word])
+    console.print(layout_table(found, console.width))
 
 
 def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -140,12 +108,12 @@ def _column_width(name: str, cells: Iterable[object]) -> int:
 
 
 def _escaped_text(text: str) -> Text:
-    return Text(escape_unprintable(text))
+    return Text(_printable(text))
 
 
 def _format_cell(value: object, digits: int) -> Text:
     if isinstance(value, Text):
-        return value
+        return Text(_printable(value.plain, allowed="\n"))
     if isinstance(value, float):
         return Text(f"{value:.{digits}f}")
     return Text(f"{value:,}") if isinstance(value, int) else _escaped_text(str(value))

@@ -109,7 +109,10 @@ def weights(
 
 
 def _print_weights(title: str, frame: Frame, digits: str = ",.4g") -> None:
-    """Print a frame of named weights; NaN is printed as an empty cell."""
+    """Print a frame of named weights; NaN and the constant feature are printed as empty cells."""
+    if "feature" in frame.columns:
+        features = ["" if name == "1" else name for name in frame["feature"]]
+        frame = Frame({**frame.columns, "feature": np.array(features, dtype=object)})
     rows = [[cell if isinstance(cell, str) else _format_number(cell, digits) for cell in row] for row in frame.rows()]
     print_table(title, [name.replace("_", " ") for name in frame.columns], rows)
 

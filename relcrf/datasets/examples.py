@@ -142,6 +142,12 @@ def names() -> list[str]:
     return sorted(_EXAMPLES)
 
 
+def descriptions() -> dict[str, str]:
+    """Return the description of each example by its name, sorted by name."""
+    sources: dict[str, _ExampleSource | Export] = {**_EXAMPLES, **EXPORTS}
+    return {name: sources[name].description for name in sorted(sources)}
+
+
 def _find_source(name: str) -> _ExampleSource:
     """Return the source of the example with this name.
 
@@ -155,7 +161,7 @@ def _find_source(name: str) -> _ExampleSource:
             )
         )
     if name not in _EXAMPLES:
-        known = sorted({*_EXAMPLES, *EXPORTS})
+        known = descriptions()
         hint = suggestion(name, known) or f"the examples are {listing(known)}"
         raise UsageError(Diagnostic("E365", f"unknown example dataset '{name}'", hint=hint))
     return _EXAMPLES[name]

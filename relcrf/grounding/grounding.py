@@ -33,7 +33,7 @@ from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.random_pairs import RandomPairs, ground_random_pairs
-from relcrf.grounding.variable_names import find_variable, format_variables, read_arguments
+from relcrf.grounding.variable_names import find_variable, format_variables, read_arguments, similar_arguments
 from relcrf.grounding.variables import VariableBlock, find_block, read_argument_texts
 from relcrf.kernels.distinct import distinct
 from relcrf.language.render import render_expression
@@ -185,6 +185,10 @@ class Grounding:
             UsageError: if no variable has this name, or the name is ambiguous.
         """
         return find_variable(self.bound, self.blocks, text)
+
+    def similar_arguments(self, block: VariableBlock, arguments: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the arguments of the variable with the most similar keys; None if no key is similar."""
+        return similar_arguments(self.bound, block, arguments)
 
     def groups(self, template: str) -> list[FactorGroup]:
         """Return the factor groups of a template.

@@ -15,6 +15,9 @@ from relcrf.data.store import is_utf8
 from relcrf.errors import Diagnostic, UsageError, suggestion
 from relcrf.grounding.variables import VariableBlock
 
+MIN_SUGGESTED_EDITS = 2
+"""Minimum number of edits up to which a key is suggested; 2 edits are a transposition of two characters."""
+
 
 def read_arguments(bound: BoundModel, block: VariableBlock, variables: np.ndarray) -> list[np.ndarray]:
     """Return, for each argument of a block, its value in each of the given variables as text, shape (n,), object."""
@@ -65,11 +68,9 @@ def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str)
         raise UsageError(Diagnostic("E313", f"'{text}' is ambiguous: it names {len(matches)} variables", hint=hint))
     if matches:
         return matches.pop()
-    nearest = [_nearest_arguments(bound, block, arguments) for arguments in splits[:1]]
-    similar = [
-        block.format_name(arguments) for arguments in nearest if _look_up_variable(bound, block, arguments) is not None
-    ]
-    raise _unknown_variable(text, suggestion(text, similar) or _example_hint(bound, blocks))
+    similar = similar_arguments(bound, block, splits[0]) if splits else None
+    hint = _example_hint(bound, blocks) if similar is None else f"did you mean '{block.format_name(similar)}'?"
+    raise _unknown_variable(text, hint)
 
 
 def _unknown_variable(text: str, hint: str | None) -> UsageError:
@@ -115,17 +116,28 @@ def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
     return None
 
 
-def _nearest_arguments(bound: BoundModel, block: VariableBlock, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments, with each unknown argument replaced by the most similar key or value."""
-    nearest = []
+def similar_arguments(bound: BoundModel, block: VariableBlock, arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the arguments of a variable in which each unknown argument is replaced by the most similar key or value.
+
+    Returns:
+        None if an argument is similar to no key, or if the variable does not exist.
+    """
+    similar = []
     for type_name, text in zip(block.argument_types, arguments, strict=True):
         if _look_up_code(bound, type_name, text) is None:
             table, _, column = type_table(bound.spec, type_name)
             values_query = f"SELECT CAST({column} AS VARCHAR) AS known FROM {quoted(table)}"
-            query = f"SELECT known FROM ({values_query}) ORDER BY damerau_levenshtein(known, ?), known LIMIT 1"
-            text = next((str(key) for (key,) in bound.connection.execute(query, [text]).fetchall()), text)
-        nearest.append(text)
-    return tuple(nearest)
+            query = (
+                f"SELECT known FROM ({values_query}) WHERE levenshtein(lower(known), lower(?)) <= ? "
+                "ORDER BY damerau_levenshtein(known, ?), known LIMIT 1"
+            )
+            max_edits = max(MIN_SUGGESTED_EDITS, len(text) // 3)
+            row = bound.connection.execute(query, [text, max_edits, text]).fetchone()
+            if row is None:
+                return None
+            text = str(row[0])
+        similar.append(text)
+    return None if _look_up_variable(bound, block, similar) is None else tuple(similar)
 
 
 def _code_texts(bound: BoundModel, type_name: str, codes: np.ndarray) -> np.ndarray:

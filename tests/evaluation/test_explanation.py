@@ -310,9 +310,9 @@ def test_predicted_relations_and_cliques():
 @pytest.mark.parametrize(
     ("asked", "code", "said"),
     [
-        ("Page/99", "E313", "Page(99).topic"),
-        ("Pag/1", "E313", "did you mean 'Page'"),
-        ("Page/1.topi", "E313", "Page("),
+        ("Page/99", "E313", "unknown variable 'Page/99'"),
+        ("Pag/1", "E313", "did you mean 'Page/1'"),
+        ("Page/1.topi", "E313", "did you mean 'Page/1.topic'"),
         ("Page(1).topi", "E313", "Page.topic"),
         ("nothing", "E313", "nothing"),
         ("", "E313", "unknown variable"),

@@ -31,3 +31,34 @@ def test_ambiguous_attribute_raises_error():
         with pytest.raises(RelcrfError):
             resolve_variable(found, name)
     assert found.variable_name(resolve_variable(found, "Page/x.topic.kind")) == "Page(x.topic).kind"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Page/pagge_17", "did you mean 'Page/page_17'?"),
+        ("Page/PAGE_7", "did you mean 'Page/page_7'?"),
+        ("Page/page_17x.topic", "did you mean 'Page/page_17.topic'?"),
+        ("Page/page_17.topci", "did you mean 'Page/page_17.topic'?"),
+        ("page/page_17", "did you mean 'Page/page_17'?"),
+        ("Customers/page_17", "did you mean 'Page/page_17'?"),
+        ("Pag/nobody", "did you mean 'Page'?"),
+        ("Other/nobody", "predicted: Page"),
+        ("page_17", "did you mean 'Page/page_17'?"),
+        ("Page", "write a name such as 'Page/page_0'"),
+        ("Page/", "write a name such as 'Page/page_0'"),
+        ("Page/somebody else", "write a name such as 'Page/page_0'"),
+    ],
+)
+def test_suggestion_for_unknown_name(name, hint):
+    found = grounding([f"page_{k}" for k in range(20)])
+    with pytest.raises(RelcrfError) as raised:
+        resolve_variable(found, name)
+    (diagnostic,) = raised.value.diagnostics
+    assert (diagnostic.code, diagnostic.message, diagnostic.hint) == ("E313", f"unknown variable '{name}'", hint)
+
+
+def test_suggestion_names_the_attribute_if_several_are_predicted():
+    found = grounding(["page_1", "page_2"], "predict kind : bool")
+    with pytest.raises(RelcrfError, match="did you mean 'Page/page_1.kind'"):
+        resolve_variable(found, "Page/pagee_1.kind")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ from relcrf.cli.output import (
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY, Store
-from relcrf.errors import BudgetError
+from relcrf.errors import BudgetError, Diagnostic, ModelError
 from relcrf.evaluation.automatic import AutoBackend
 from relcrf.execution.memory import TemplateSize, available_bytes, estimate_memory, total_bytes
 from relcrf.graph.candidates import BYTES_PER_CELL
@@ -34,29 +35,56 @@ from relcrf.grounding.preview import plan_templates as plan_templates
 
 
 def check(
-    model: ModelArgument,
+    models: Annotated[list[Path], typer.Argument(metavar="MODELS...", help="Models, .rcrf files.")],
     data: Annotated[
         str | None,
-        typer.Option("--data", "-d", metavar="SOURCE", help="Tables to check against the model."),
+        typer.Option("--data", "-d", metavar="SOURCE", help="Tables to check against the models."),
     ] = None,
     manifest: ManifestOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a model and, with --data, tables against the model; report all errors at once.
+    """Check models and, with --data, tables against the models; report all errors at once.
 
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
-    loaded = api.load(model)
-    checked = api.TableCheck([*loaded.warnings], [], [])
+    loaded = _load_models(models)
+    checks = [api.TableCheck([*each.warnings], [], []) for each in loaded]
     if data:
-        checked = loaded.check_tables(Dataset(data, manifest=manifest, memory=memory))
+        dataset = Dataset(data, manifest=manifest, memory=memory)
+        checks = [each.check_tables(dataset) for each in loaded]
     if as_json:
-        tables = {"tables": [asdict(table) for table in checked.tables]} if data else {}
-        print_json(
-            {"errors": [], "warnings": [w.as_dict() for w in checked.warnings], "notes": checked.notes, **tables}
-        )
+        _print_checks_as_json(checks, with_tables=data is not None)
         return
+    for path, model, checked in zip(models, loaded, checks, strict=True):
+        _print_check(path, model, checked)
+
+
+def _load_models(paths: Sequence[Path]) -> list[api.Model]:
+    """Load models.
+
+    Raises:
+        ModelError: Models have errors; those of all models are reported.
+    """
+    loaded: list[api.Model] = []
+    problems: list[Diagnostic] = []
+    for path in paths:
+        try:
+            loaded.append(api.load(path))
+        except ModelError as error:
+            problems += error.diagnostics
+    if problems:
+        raise ModelError(problems)
+    return loaded
+
+
+def _print_checks_as_json(checks: Sequence[api.TableCheck], *, with_tables: bool) -> None:
+    tables = {"tables": [asdict(table) for checked in checks for table in checked.tables]} if with_tables else {}
+    warnings = [warning.as_dict() for checked in checks for warning in checked.warnings]
+    print_json({"errors": [], "warnings": warnings, "notes": [n for c in checks for n in c.notes], **tables})
+
+
+def _print_check(path: Path, model: api.Model, checked: api.TableCheck) -> None:
     print_warnings(checked.warnings)
     for table in checked.tables:
         print_line(str(table))
@@ -64,10 +92,10 @@ def check(
     for text in checked.notes:
         if not text.startswith(formats):
             print_note(text)
-    spec = loaded.spec
+    spec = model.spec
     derived = _format_count(spec.derived_relations, "derived relation")
     print_line(
-        f"{model} is valid: {_format_count(spec.entities, 'entity type')}, "
+        f"{path} is valid: {_format_count(spec.entities, 'entity type')}, "
         f"{_format_count(spec.relations, 'relation')}, "
         f"{_format_count(spec.random_relations, 'random relation')}, {derived}, "
         f"{_format_count(spec.templates, 'template')}, {_format_count(spec.rules, 'rule')}",

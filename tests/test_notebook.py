@@ -1,17 +1,22 @@
 """What notebooks and terminals see of relcrf's objects: short, escaped, and moving while work goes on."""
 
 import io
+import re
 import sys
 import threading
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
 import relcrf
 from relcrf import progress_reporting
+from relcrf.text.html_table import html_table
+from relcrf.text.notebook import MAX_POINTS, line_chart
 
 MODEL = """
 domain D = open
@@ -52,6 +57,66 @@ def test_objects_show_themselves(model, data):
     assert "&lt;script&gt;" in data._repr_html_() and "&lt;script&gt;" in found._repr_html_()
     assert "largest weights" in fit._repr_html_()
     assert found.table().to_dicts()[0]["id"] == EVIL
+
+
+def svg_elements(html):
+    return [
+        ElementTree.fromstring(svg) for svg in re.findall(r"<svg xmlns.*?</svg>(?=</div>|<svg xmlns)", html, re.DOTALL)
+    ]
+
+
+def texts(svg):
+    return [element.text for element in svg.iter() if element.tag.endswith("}text")]
+
+
+def test_model_is_shown_as_a_diagram():
+    model = relcrf.parse(
+        "domain D = { x, y }\ndomain Word = open\nentity Page { predict topic : D  length : real  words : bag of Word }\n"
+        "entity Site { }\nrelation Link(source: Page, target: Page)\nrelation On(page: Page, site: Site)\n"
+        "relation Tag(page: Page, word: Word)\npredict relation Spam(s: Site)\n"
+        "derive Near(a: Page, b: Page) where On(a, s) and On(b, s)\n"
+        "template t(p: Page) over p.topic\ntemplate n(a: Page, b: Page) where Near(a, b) over a.topic, b.topic\n"
+    )
+    (svg,) = svg_elements(model._repr_html_())
+    shown = texts(svg)
+    page = shown.index("Page")
+    assert shown[page : page + 6] == [
+        "Page",
+        "predict topic: D",
+        "length: real",
+        "words: bag of Word",
+        "↻ Link",
+        "↻ derive Near",
+    ]
+    assert {"Site", "• predict Spam", "Word: values", "On", "Tag", "page", "site", "word"} <= {*shown}
+    marked = [element.text for element in svg.iter() if element.get("fill") == "var(--mark)"]
+    assert marked == ["predict topic: D", "• predict Spam"]
+    assert "--mark: " in model._repr_html_(), "a notebook does not define the colours"
+
+
+def test_fit_is_shown_with_its_curves():
+    model, data = relcrf.datasets.load("web")
+    fit = model.fit(data, "ess")
+    charts = svg_elements(fit._repr_html_())
+    stages = list(dict.fromkeys(step["stage"] for step in fit.learned.log))
+    assert [texts(chart)[0].split(":")[0] for chart in charts] == [f"objective of {s} by iteration" for s in stages]
+    for chart, stage in zip(charts, stages, strict=True):
+        values = [step["value"] for step in fit.learned.log if step["stage"] == stage]
+        (line,) = (element for element in chart.iter() if element.tag.endswith("}polyline"))
+        points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        assert len(points) == len(values) and points[0][1] == min(y for _, y in points), "large values are at the top"
+    assert line_chart([1.0], "x") == line_chart([], "x") == line_chart([float("nan")] * 3, "x") == ""
+    assert line_chart([1.0, float("inf"), 1.0], "<x>").count("&lt;x&gt;") == 2
+    assert len(re.findall(r"[\d.]+,[\d.]+", line_chart(np.arange(5000.0), "x").split("points=")[1])) == MAX_POINTS
+
+
+def test_numbers_are_shown_with_bars(model, data):
+    shown = model.fit(data, "ess").predict(data)._repr_html_()
+    widths = list(map(int, re.findall(r"linear-gradient\(90deg, [^%]* (\d+)%", shown)))
+    found = model.fit(data, "ess").predict(data).table()
+    numbers = [cell for row in found.rows() for cell in row if isinstance(cell, float)]
+    assert widths == [round(100 * number) for number in numbers]
+    assert "50%" in html_table(["w"], [[-2.0], [4.0]], bars=["w"]) and "linear" not in html_table(["w"], [[0.5]])
 
 
 @pytest.fixture

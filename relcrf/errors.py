@@ -59,6 +59,37 @@ class DataLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class NameReplacement:
+    """The replacement of a misspelt name or value in a model by a valid one."""
+
+    name: str
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDeclaration:
+    """A declaration to add to a model, such as `domain Word = open`."""
+
+    text: str
+
+
+class Hint(str):
+    """A hint that proposes changes of the model; an editor can apply them.
+
+    Args:
+        text: The hint.
+        fixes: Alternative changes, the best one first.
+    """
+
+    fixes: tuple[NameReplacement | MissingDeclaration, ...]
+
+    def __new__(cls, text: str, *fixes: NameReplacement | MissingDeclaration) -> Hint:
+        hint = super().__new__(cls, text)
+        hint.fixes = fixes
+        return hint
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """An error or a warning, with its location and a hint. Passwords of URLs in its texts are masked.
 
@@ -66,7 +97,7 @@ class Diagnostic:
         code: Stable code, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
         message: The problem, in one line.
         location: The location of the problem, in a model text or in a table.
-        hint: The way to fix the problem.
+        hint: The way to fix the problem; a `Hint` if an editor can apply it.
         notes: Additional facts, one line each.
     """
 
@@ -78,12 +109,18 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", mask_passwords(self.message))
-        object.__setattr__(self, "hint", self.hint and mask_passwords(self.hint))
+        if self.hint and (masked := mask_passwords(self.hint)) != self.hint:
+            object.__setattr__(self, "hint", masked)
         object.__setattr__(self, "notes", tuple(map(mask_passwords, self.notes)))
 
     @property
     def is_error(self) -> bool:
         return self.code.startswith("E")
+
+    @property
+    def fixes(self) -> tuple[NameReplacement | MissingDeclaration, ...]:
+        """The changes of the model that the hint proposes."""
+        return self.hint.fixes if isinstance(self.hint, Hint) else ()
 
     def as_dict(self) -> dict[str, object]:
         """Return the diagnostic as JSON values, with the location as a dictionary."""
@@ -168,14 +205,19 @@ class ConvergenceError(RelcrfError):
     exit_code = 4
 
 
-def suggestion(name: str, valid_names: Iterable[str]) -> str | None:
-    """Return `did you mean 'category'?` for the most similar valid name, or None if no name is similar."""
+def similar_name(name: str, valid_names: Iterable[str]) -> str | None:
+    """Return the most similar valid name, or None if no name is similar."""
     candidates: Sequence[str] = [k for k in valid_names if k]
     lowered = {k.lower(): k for k in candidates}
     if name.lower() in lowered:
-        return f"did you mean '{lowered[name.lower()]}'?"
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return f"did you mean '{matches[0]}'?" if matches else None
+        return lowered[name.lower()]
+    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)), None)
+
+
+def suggestion(name: str, valid_names: Iterable[str]) -> Hint | None:
+    """Return `did you mean 'category'?` for the most similar valid name, or None if no name is similar."""
+    similar = similar_name(name, valid_names)
+    return Hint(f"did you mean '{similar}'?", NameReplacement(name, similar)) if similar is not None else None
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:

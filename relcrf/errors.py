@@ -60,6 +60,37 @@ class DataLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class NameReplacement:
+    """The replacement of a misspelt name or value in a model by a valid one."""
+
+    name: str
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDeclaration:
+    """A declaration to add to a model, such as `domain Word = open`."""
+
+    text: str
+
+
+class Hint(str):
+    """A hint that proposes changes of the model; an editor can apply them.
+
+    Args:
+        text: The hint.
+        fixes: Alternative changes, the best one first.
+    """
+
+    fixes: tuple[NameReplacement | MissingDeclaration, ...]
+
+    def __new__(cls, text: str, *fixes: NameReplacement | MissingDeclaration) -> Hint:
+        hint = super().__new__(cls, text)
+        hint.fixes = fixes
+        return hint
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """An error or a warning, with its location and a hint. Passwords of URLs in its texts are masked.
 
@@ -67,7 +98,7 @@ class Diagnostic:
         code: Stable code, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
         message: The problem, in one line.
         location: The location of the problem, in a model text or in a table.
-        hint: The way to fix the problem.
+        hint: The way to fix the problem; a `Hint` if an editor can apply it.
         notes: Additional facts, one line each.
     """
 
@@ -79,12 +110,18 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", mask_passwords(self.message))
-        object.__setattr__(self, "hint", self.hint and mask_passwords(self.hint))
+        if self.hint and (masked := mask_passwords(self.hint)) != self.hint:
+            object.__setattr__(self, "hint", masked)
         object.__setattr__(self, "notes", tuple(map(mask_passwords, self.notes)))
 
     @property
     def is_error(self) -> bool:
         return self.code.startswith("E")
+
+    @property
+    def fixes(self) -> tuple[NameReplacement | MissingDeclaration, ...]:
+        """The changes of the model that the hint proposes."""
+        return self.hint.fixes if isinstance(self.hint, Hint) else ()
 
     def as_dict(self) -> dict[str, object]:
         """Return the diagnostic as JSON values, with the location as a dictionary."""
@@ -169,10 +206,19 @@ class ConvergenceError(RelcrfError):
     exit_code = 4
 
 
-def suggestion(name: str, valid_names: Iterable[str]) -> str | None:
+def similar_name(name: str, valid_names: Iterable[str]) -> str | None:
+    """Return the most similar valid name, or None if no name is similar."""
+    candidates: Sequence[str] = [k for k in valid_names if k]
+    lowered = {k.lower(): k for k in candidates}
+    if name.lower() in lowered:
+        return lowered[name.lower()]
+    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)), None)
+
+
+def suggestion(name: str, valid_names: Iterable[str]) -> Hint | None:
     """Return `did you mean 'category'?` for the most similar valid name, or None if no name is similar."""
-    nearest = _most_similar(name, valid_names)
-    return None if nearest is None else f"did you mean '{nearest}'?"
+    similar = similar_name(name, valid_names)
+    return Hint(f"did you mean '{similar}'?", NameReplacement(name, similar)) if similar is not None else None
 
 
 def path_suggestion(path: Path, is_valid: Callable[[Path], bool]) -> str | None:
@@ -189,16 +235,8 @@ def path_suggestion(path: Path, is_valid: Callable[[Path], bool]) -> str | None:
         found = [str(other) for other in others]
         return f"use {'' if len(found) == 1 else 'one of '}{listing(found)}" if found else None
     paths = {other.name: other for other in others}
-    nearest = _most_similar(path.name, paths)
+    nearest = similar_name(path.name, paths)
     return None if nearest is None else f"did you mean '{paths[nearest]}'?"
-
-
-def _most_similar(name: str, valid_names: Iterable[str]) -> str | None:
-    candidates: Sequence[str] = [k for k in valid_names if k]
-    lowered = {k.lower(): k for k in candidates}
-    if name.lower() in lowered:
-        return lowered[name.lower()]
-    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)), None)
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:

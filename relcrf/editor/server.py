@@ -24,6 +24,7 @@ from relcrf.editor.document import Document
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import OutlineEntry, outline
 from relcrf.editor.positions import PositionMap
+from relcrf.editor.quick_fixes import FIX_ALL, QUICK_FIX, QuickFix, quick_fixes
 from relcrf.editor.rename import RenameError, find_renameable, require_available_name
 from relcrf.editor.symbols import Occurrence
 from relcrf.editor.workspace import Workspace
@@ -176,6 +177,18 @@ class RcrfServer(LanguageServer):
             sort_text=f"{order:04d}",
             insert_text_format=types.InsertTextFormat.Snippet if is_snippet else types.InsertTextFormat.PlainText,
             text_edit=types.TextEdit(self.range(document.text.text, start, stop), text),
+        )
+
+    def to_code_action(self, document: Document, fix: QuickFix) -> types.CodeAction:
+        """Convert a quick fix."""
+        text = document.text.text
+        edits = [types.TextEdit(self.range(text, c.start, c.stop), c.text) for c in fix.changes]
+        return types.CodeAction(
+            title=fix.title,
+            kind=fix.kind,
+            diagnostics=[self._to_lsp_diagnostic(document, fix.diagnostic)] if fix.diagnostic is not None else None,
+            edit=types.WorkspaceEdit({self.file_uri(document.path, document): edits}),
+            is_preferred=fix.is_preferred,
         )
 
     def markup(self, text: str) -> types.MarkupContent:
@@ -341,6 +354,18 @@ def on_completion(ls: RcrfServer, params: types.CompletionParams) -> types.Compl
         return None
     items = [ls.to_completion_item(document, item, found.start, found.stop, k) for k, item in enumerate(found.items)]
     return types.CompletionList(is_incomplete=False, items=items)
+
+
+@server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=[QUICK_FIX, FIX_ALL]))
+def on_code_action(ls: RcrfServer, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """Return the quick fixes in a range, of the requested kinds and their subkinds."""
+    document = ls.document(params.text_document.uri)
+    start, stop = ls.offset(document, params.range.start), ls.offset(document, params.range.end)
+    kinds = params.context.only or [QUICK_FIX, FIX_ALL]
+    fixes = quick_fixes(document, start, stop)
+    return [
+        ls.to_code_action(document, fix) for fix in fixes if f"{fix.kind}.".startswith(tuple(k + "." for k in kinds))
+    ]
 
 
 @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from relcrf.errors import Diagnostic, Span, listing, suggestion
-from relcrf.language.keywords import RESERVED, is_reserved
+from relcrf.errors import Diagnostic, Hint, MissingDeclaration, Span, listing, suggestion
+from relcrf.language.keywords import RESERVED, is_name, is_reserved
 from relcrf.model import spec as s
 from relcrf.model.spec import fold_name
 from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
@@ -101,7 +101,7 @@ def check_attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterato
         if fold_name(attribute.name) in arguments:
             message = f"'{attribute.name}' is an argument and an attribute of {owner.name}"
             yield Diagnostic("E122", message, attribute.span, "rename one of them: both are columns of the same table")
-        type_problems = list(_check_type(spec, attribute.type, attribute.span))
+        type_problems = list(_check_type(spec, attribute.type, attribute.type_span))
         yield from type_problems
         if not type_problems:
             yield from _check_attribute_use(owner, attribute)
@@ -123,7 +123,7 @@ def _check_attribute_use(owner: s.Entity | s.Relation, attribute: s.AttributeDec
 
 def check_random_type(spec: s.ModelSpec, relation: s.RandomRelation) -> Iterator[Diagnostic]:
     """Validate the type of the variables of a random relation."""
-    type_problems = list(_check_type(spec, relation.type, relation.span))
+    type_problems = list(_check_type(spec, relation.type, relation.type_span))
     yield from type_problems
     if not type_problems and not isinstance(relation.type, DomainType | Bool):
         message = f"a relation of type {relation.type} cannot be predicted"
@@ -140,17 +140,36 @@ def _check_type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> It
             yield from _check_range(domain, span)
         return
     domains = [d.name for d in spec.domains]
-    names = domains if isinstance(kind, Bag) else [*SCALARS, *domains]
-    message = f"unknown type '{name}'"
-    hint = suggestion(name, names) or f"the types are {listing(names, 12)}"
     if spec.entity(name):
-        message, hint = f"'{name}' is an entity and cannot be the type of an attribute", "declare a relation instead"
+        message = f"'{name}' is an entity and cannot be the type of an attribute"
+        yield Diagnostic("E120", message, span, "declare a relation instead")
     elif name in SCALARS:
-        message, hint = (
-            f"a bag contains values of a domain, and '{name}' is not a domain",
-            "declare one: domain D = open",
-        )
-    yield Diagnostic("E120", message, span, hint)
+        message = f"a bag contains values of a domain, and '{name}' is not a domain"
+        yield Diagnostic("E120", message, span, "declare one: domain D = open")
+    else:
+        names = domains if isinstance(kind, Bag) else [*SCALARS, *domains]
+        yield _unknown_type(spec, name, names, span)
+
+
+def _unknown_type(
+    spec: s.ModelSpec, name: str, types: Sequence[str], span: Span | None, keywords: Sequence[str] = ("domain",)
+) -> Diagnostic:
+    """Return the diagnostic of an unknown type; the hint proposes a similar type, and a declaration of the type.
+
+    Args:
+        types: the valid types.
+        keywords: the keywords of the declarations that would make the type valid.
+    """
+    similar = suggestion(name, types)
+    listed = f"the types are {listing(types, 12)}" if types else ""
+    used = {fold_name(d.name) for d in spec.all_declarations if not isinstance(d, s.Gate | s.Include) and d.name}
+    if not is_name(name) or is_reserved(name) or fold_name(name) in used:
+        return Diagnostic("E120", f"unknown type '{name}'", span, similar or listed or None)
+    declarations = [f"domain {name} = open" if keyword == "domain" else f"{keyword} {name}" for keyword in keywords]
+    hint = f"declare it: {' or '.join(declarations)}"
+    hint = f"{similar} otherwise {hint}" if similar else f"{hint}; {listed}" if listed else hint
+    fixes = (*(similar.fixes if similar else ()), *map(MissingDeclaration, declarations))
+    return Diagnostic("E120", f"unknown type '{name}'", span, Hint(hint, *fixes))
 
 
 def check_parameters(
@@ -165,10 +184,9 @@ def check_parameters(
         declared = spec.domain(parameter.type_name)
         if spec.entity(parameter.type_name) is None and declared is None:
             names = [d.name for d in (*spec.entities, *spec.domains)]
-            hint = suggestion(parameter.type_name, names) or f"the types are {listing(names)}"
-            yield Diagnostic("E120", f"unknown type '{parameter.type_name}'", parameter.span, hint)
+            yield _unknown_type(spec, parameter.type_name, names, parameter.type_span, ("domain", "entity"))
         elif isinstance(declared, s.RangeDomain) and ".." in declared.name:
-            yield from _check_range(declared, parameter.span)
+            yield from _check_range(declared, parameter.type_span)
         if is_reserved(parameter.name):
             yield _reserved_name(parameter.name, parameter.span)
 

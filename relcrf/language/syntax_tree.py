@@ -41,6 +41,13 @@ class ParsedClause(NamedTuple):
     value: Any
 
 
+class ParsedType(NamedTuple):
+    """The type of an attribute, parameter or random relation; `span` is its location, of a bag that of its domain."""
+
+    type: Any
+    span: Span
+
+
 class ParsedOption(NamedTuple):
     """An option of a template's weights."""
 
@@ -114,8 +121,11 @@ def _parse_real(text: str, span: Span) -> float:
 
 
 def _build_random_relation(builder: DeclarationBuilder, span: Span, name: e.Name, *parts: Any) -> s.RandomRelation:
-    clauses = [part if isinstance(part, ParsedClause) else ParsedClause("type", part) for part in parts]
-    return s.RandomRelation(name.name, span=name.span, **dict(clauses))
+    types = [part for part in parts if isinstance(part, ParsedType)]
+    fields = dict(part for part in parts if isinstance(part, ParsedClause))
+    for kind in types:
+        fields |= {"type": kind.type, "type_span": kind.span}
+    return s.RandomRelation(name.name, span=name.span, **fields)
 
 
 def _build_derived_relation(
@@ -190,7 +200,8 @@ def _build_value(builder: DeclarationBuilder, span: Span, *parts: Any) -> str:
 
 def _build_attribute(builder: DeclarationBuilder, span: Span, *parts: Any) -> s.AttributeDeclaration:
     *role, name, kind = parts
-    return s.AttributeDeclaration(name.name, kind, "predict" in role, "latent" in role, span=span)
+    is_predicted, is_latent = "predict" in role, "latent" in role
+    return s.AttributeDeclaration(name.name, kind.type, is_predicted, is_latent, span=span, type_span=kind.span)
 
 
 def _build_call(
@@ -267,14 +278,14 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "attribute": _build_attribute,
     "predict": _keyword_builder("predict"),
     "latent": _keyword_builder("latent"),
-    "bag": lambda b, span, domain: Bag(str(domain)),
-    "named_type": lambda b, span, name: SCALARS.get(str(name), DomainType(str(name))),
-    "range_type": lambda b, span, low, high: DomainType(f"{low}..{high}"),
+    "bag": lambda b, span, domain: ParsedType(Bag(str(domain)), b.span(domain)),
+    "named_type": lambda b, span, name: ParsedType(SCALARS.get(str(name), DomainType(str(name))), span),
+    "range_type": lambda b, span, low, high: ParsedType(DomainType(f"{low}..{high}"), span),
     "relation": lambda b, span, name, *clauses: s.Relation(name.name, span=name.span, **dict(clauses)),
     "random_relation": _build_random_relation,
     "parameters": _clause_builder("parameters"),
-    "parameter": lambda b, span, name, type_name: s.Parameter(name.name, type_name, span=span),
-    "parameter_type": lambda b, span, *names: "..".join(map(str, names)),
+    "parameter": lambda b, span, name, kind: s.Parameter(name.name, kind.type, span=span, type_span=kind.span),
+    "parameter_type": lambda b, span, *names: ParsedType("..".join(map(str, names)), span),
     "derive": _build_derived_relation,
     "nearest": lambda b, span, count, measure: s.NearestNeighbours(
         b.parse_integer(count, b.span(count)), measure, span=span

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from relcrf.errors import Diagnostic, suggestion
+from relcrf.errors import Diagnostic, similar_name
 from relcrf.language.keywords import DECLARATION_KEYWORDS
 from relcrf.language.tokens import Token
 
@@ -37,8 +37,7 @@ def unparsed_declaration(
     keyword = words[0]
     name = words[1] if words[2:3] and words[2] in ("(", "{", "=") and words[1].isidentifier() else ""
     if diagnostic.code == "E002":
-        hint = suggestion(keyword, DECLARATION_KEYWORDS)
-        keyword = next((word for word in DECLARATION_KEYWORDS if hint and f"'{word}'" in hint), "")
+        keyword = similar_name(keyword, DECLARATION_KEYWORDS) or ""
     elif _contains_declaration([token.text for token in rest]):
         keyword = ""
     keyword = "relation" if keyword == "predict" else keyword
@@ -66,7 +65,7 @@ def _is_consequence(diagnostic: Diagnostic, syntax_error: Diagnostic) -> bool:
     )
     if keyword in _UNREFERENCED_KEYWORDS:
         return diagnostic.code == "E138"
-    is_missing = any(suggestion(word, [name]) for word in re.findall(r"'(\w+)'", diagnostic.message))
+    is_missing = any(similar_name(word, [name]) for word in re.findall(r"'(\w+)'", diagnostic.message))
     match keyword:
         case "domain" if name:
             return diagnostic.code in ("E104", "E105", "E106") or (diagnostic.code == "E120" and is_missing)

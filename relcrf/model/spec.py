@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
-from relcrf.errors import Source
+from relcrf.errors import Source, Span
 from relcrf.model.expressions import Expression, FunctionCall, Spanned
 from relcrf.model.nodes import walk
 from relcrf.model.types import AttributeType, Bool
@@ -62,12 +62,14 @@ class AttributeDeclaration(Spanned):
     Args:
         predicted: whether the attribute is random; its variables are observed where the data contain a value.
         latent: whether the attribute is random and never observed.
+        type_span: the location of the type; of a bag, the location of its domain.
     """
 
     name: str
     type: AttributeType
     predicted: bool = False
     latent: bool = False
+    type_span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property
     def is_random(self) -> bool:
@@ -94,6 +96,7 @@ class Parameter(Spanned):
 
     name: str
     type_name: str
+    type_span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type_name}"
@@ -120,6 +123,7 @@ class RandomRelation(Spanned):
     parameters: tuple[Parameter, ...]
     type: AttributeType = Bool()  # noqa: RUF009
     where: Expression | None = None
+    type_span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

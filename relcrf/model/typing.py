@@ -337,8 +337,8 @@ class NameScope:
                 *self.spec.features,
             )
             names = [each.name for each in relations]
-            hint = suggestion(atom.relation, [*names, *FUNCTIONS])
-            hint = hint or (f"the relations are {listing(names)}" if names else "the model does not declare a relation")
+            listed = f"the relations are {listing(names)}" if names else "the model does not declare a relation"
+            hint = suggestion(atom.relation, [*names, *FUNCTIONS]) or listed
             raise TypeCheckError("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
         parameters = relation.parameters
         if len(atom.arguments) != len(parameters):

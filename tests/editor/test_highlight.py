@@ -156,12 +156,11 @@ def test_extension_references_existing_files():
     package = json.loads((EXTENSION / "package.json").read_text())
     contributes = package["contributes"]
     (language,), (colouring,) = contributes["languages"], contributes["grammars"]
-    for path in (package["main"], language["configuration"], colouring["path"]):
+    for path in (package["icon"], language["configuration"], colouring["path"]):
         assert (EXTENSION / path).is_file()
     assert language["extensions"] == [".rcrf"]
     assert colouring["scopeName"] == grammar()["scopeName"]
     assert contributes["configuration"]["properties"]["relcrf.command"]["default"] == ["relcrf"]
-    assert "vscode-languageclient" in package["dependencies"]
     settings = json.loads((EXTENSION / "language-configuration.json").read_text())
     assert settings["comments"] == {"lineComment": "#"}
     for pattern in (settings["wordPattern"], *settings["indentationRules"].values()):

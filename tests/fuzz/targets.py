@@ -30,6 +30,7 @@ from relcrf.editor.diagnostics import locate_diagnostics
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline
 from relcrf.editor.positions import PositionMap
+from relcrf.editor.quick_fixes import quick_fixes
 from relcrf.editor.rename import RenameError, find_renameable, require_available_name
 from relcrf.editor.workspace import Workspace
 from relcrf.errors import DataError, Diagnostic, UsageError
@@ -123,6 +124,8 @@ def editor(data: bytes) -> None:
         for opened in workspace.open_documents.values():
             for report in locate_diagnostics(opened):
                 assert report.message and 0 <= report.start <= report.stop
+            for fix in quick_fixes(opened, 0, len(opened.text.text)):
+                assert all(0 <= change.start <= change.stop <= len(opened.text.text) for change in fix.changes)
         assert all(0 <= h.start <= h.name_start <= h.name_stop <= h.stop <= len(text) for h in outline(document))
         hover(document, offset, workspace.roots)
         for after_space in (False, True):

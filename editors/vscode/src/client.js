@@ -1,18 +1,28 @@
-// Starts the language server `relcrf lsp` and connects it to VS Code for .rcrf files.
+// The client of the language server `relcrf lsp`.
 
 "use strict";
 
 const vscode = require("vscode");
 const { LanguageClient } = require("vscode-languageclient/node");
+const { relcrfCommand } = require("./settings");
 
-/** @type {LanguageClient | undefined} */
+/** A client that does not show its own message if the server cannot be started; `start` shows one with the setting. */
+class Client extends LanguageClient {
+  isStarting = true;
+
+  error(message, data, showNotification) {
+    super.error(message, data, this.isStarting ? false : showNotification);
+  }
+}
+
+/** @type {Client | undefined} */
 let client;
 
 async function start() {
-  const [command, ...before] = vscode.workspace.getConfiguration("relcrf").get("command", ["relcrf"]);
+  const [command, ...before] = relcrfCommand();
   // Without a transport, the client uses standard input and output and does not append `--stdio`.
   const run = { command, args: [...before, "lsp"] };
-  client = new LanguageClient("relcrf", "relcrf", run, {
+  client = new Client("relcrf", "relcrf", run, {
     documentSelector: [
       { language: "rcrf", scheme: "file" },
       { language: "rcrf", scheme: "untitled" },
@@ -20,6 +30,7 @@ async function start() {
   });
   try {
     await client.start();
+    client.isStarting = false;
   } catch (error) {
     client = undefined;
     const choice = await vscode.window.showErrorMessage(
@@ -44,16 +55,4 @@ async function restart() {
   await start();
 }
 
-async function activate(context) {
-  context.subscriptions.push(
-    vscode.commands.registerCommand("relcrf.restart", restart),
-    vscode.workspace.onDidChangeConfiguration((change) => {
-      if (change.affectsConfiguration("relcrf.command")) {
-        return restart();
-      }
-    })
-  );
-  await start();
-}
-
-module.exports = { activate, deactivate: stop };
+module.exports = { restart, start, stop };

@@ -1,5 +1,6 @@
 """The metadata of the package: licence, version, bounds, and the files that other services read."""
 
+import json
 import re
 import subprocess
 import sys
@@ -21,11 +22,12 @@ def read_yaml(name):
 
 
 def test_version_has_one_place():
-    """The version is in the package; the citation and the recipe, which others read without it, repeat it."""
+    """The version is in the package; the citation, the recipe and the extension repeat it."""
     assert "version" in PROJECT["project"]["dynamic"] and "version" not in PROJECT["project"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "relcrf/__init__.py"
     assert read_yaml("CITATION.cff")["version"] == relcrf.__version__
     assert read_yaml("conda/recipe.yaml")["context"]["version"] == relcrf.__version__
+    assert json.loads((ROOT / "editors/vscode/package.json").read_text())["version"] == relcrf.__version__
 
 
 def test_metadata_of_the_package(tmp_path):

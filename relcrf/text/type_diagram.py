@@ -21,8 +21,9 @@ END_SPACE = 14
 MAX_LINES = 8
 """Maximum number of attributes, and of relations within a type, that a box lists."""
 
-MAX_CHARACTERS, MAX_TITLE_CHARACTERS = 30, 27
-"""Number of characters that fit into a line and into the bold title of a box; longer texts are shortened."""
+MAX_CHARACTERS, MAX_TITLE_CHARACTERS, MAX_END_CHARACTERS = 30, 27, 9
+"""Number of characters that fit into a line and into the bold title of a box, and at an end of a line between boxes; longer
+texts are shortened."""
 
 N_SWEEPS = 4
 """Number of passes that reorder the columns to avoid crossings."""
@@ -215,10 +216,11 @@ def _lines_svg(
 def _line_svg(x: float, y: float, end_x: float, end_y: float, text: str) -> str:
     centre, is_left = (x + end_x) / 2, end_x < x
     path = f"M {x:g} {y:.1f} C {centre:g} {y:.1f} {centre:g} {end_y:.1f} {end_x:g} {end_y:.1f}"
+    shown = shorten(text, MAX_END_CHARACTERS)
     text_x, anchor = (end_x + 5, "start") if is_left else (end_x - 5, "end")
     return (
         f'<path d="{path}" fill="none" stroke="var(--first)" stroke-width="1.5"/>'
-        f'<text x="{text_x:g}" y="{end_y - 3:.1f}" text-anchor="{anchor}" font-size="11">{_escape(text)}</text>'
+        f'<text x="{text_x:g}" y="{end_y - 3:.1f}" text-anchor="{anchor}" font-size="11">{_escape(shown)}{_tooltip(text, shown)}</text>'
     )
 
 

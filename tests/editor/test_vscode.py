@@ -62,7 +62,7 @@ def test_client_and_commands(extension):
         "RELCRF_EXTENSION": str(unpacked),
     }
     command = ["node", "--test", "--test-reporter=tap", "test/extension.test.js"]
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     assert found.returncode == 0, found.stdout + found.stderr
     n_tests = (EXTENSION / "test" / "extension.test.js").read_text().count("\ntest(")
     assert n_tests > 10

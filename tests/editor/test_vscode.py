@@ -9,9 +9,10 @@ import sys
 import zipfile
 
 import pytest
-from node_packages import EXTENSION, install_packages
+from node_packages import EXTENSION, ROOT, install_packages
 
 import relcrf
+from relcrf.editor.quick_fixes import FIX_ALL
 
 pytest.importorskip("pygls")
 
@@ -61,8 +62,22 @@ def test_client_and_commands(extension):
         "RELCRF_EXTENSION": str(unpacked),
     }
     command = ["node", "--test", "--test-reporter=tap", "test/extension.test.js"]
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     assert found.returncode == 0, found.stdout + found.stderr
     n_tests = (EXTENSION / "test" / "extension.test.js").read_text().count("\ntest(")
     assert n_tests > 10
     assert f"\n# pass {n_tests}\n" in found.stdout
+
+
+def test_page_matches_extension():
+    """The how-to page lists the commands that the fixture runs, every command of the extension, and existing settings."""
+    page = (ROOT / "docs" / "how-to" / "editor.md").read_text()
+    readme = (EXTENSION / "README.md").read_text()
+    manifest = json.loads((EXTENSION / "package.json").read_text())
+    assert "cd editors/vscode\nnpm ci\nnpm run package\n" in page
+    assert "npm ci\nnpm run package\n" in readme
+    titles = re.findall(r"^\| \*relcrf: (.*?)\* \|", page, re.MULTILINE)
+    assert titles == [command["title"] for command in manifest["contributes"]["commands"]]
+    settings = json.loads(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    assert "relcrf.command" in settings and "relcrf.command" in manifest["contributes"]["configuration"]["properties"]
+    assert list(settings["[rcrf]"]["editor.codeActionsOnSave"]) == [FIX_ALL]

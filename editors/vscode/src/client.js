@@ -18,41 +18,56 @@ class Client extends LanguageClient {
 /** @type {Client | undefined} */
 let client;
 
-async function start() {
+/** The last start or stop; the client cannot be stopped while it starts. */
+let last = Promise.resolve();
+
+function inOrder(step) {
+  last = last.then(step, step);
+  return last;
+}
+
+async function startClient() {
   const [command, ...before] = relcrfCommand();
   // Without a transport, the client uses standard input and output and does not append `--stdio`.
   const run = { command, args: [...before, "lsp"] };
-  client = new Client("relcrf", "relcrf", run, {
+  const starting = new Client("relcrf", "relcrf", run, {
     documentSelector: [
       { language: "rcrf", scheme: "file" },
       { language: "rcrf", scheme: "untitled" },
     ],
   });
   try {
-    await client.start();
-    client.isStarting = false;
+    await starting.start();
+    starting.isStarting = false;
+    client = starting;
   } catch (error) {
-    client = undefined;
-    const choice = await vscode.window.showErrorMessage(
-      `relcrf: the language server '${run.command} ${run.args.join(" ")}' cannot be started (${error.message}). ` +
-        "Install it with: pip install 'relcrf[editor]', or set its path in relcrf.command.",
-      "Open the setting"
-    );
-    if (choice) {
-      await vscode.commands.executeCommand("workbench.action.openSettings", "relcrf.command");
-    }
+    void reportFailure(run, error); // the message may remain open while the setting is changed
   }
 }
 
-async function stop() {
+async function stopClient() {
   const running = client;
   client = undefined;
   await running?.stop();
 }
 
-async function restart() {
-  await stop();
-  await start();
+async function reportFailure({ command, args }, error) {
+  const choice = await vscode.window.showErrorMessage(
+    `relcrf: the language server '${[command, ...args].join(" ")}' cannot be started (${error.message}). ` +
+      "Install it with: pip install 'relcrf[editor]', or set its path in relcrf.command.",
+    "Open the setting"
+  );
+  if (choice) {
+    await vscode.commands.executeCommand("workbench.action.openSettings", "relcrf.command");
+  }
 }
+
+const start = () => inOrder(startClient);
+const stop = () => inOrder(stopClient);
+const restart = () =>
+  inOrder(async () => {
+    await stopClient();
+    await startClient();
+  });
 
 module.exports = { restart, start, stop };

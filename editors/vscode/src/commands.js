@@ -11,7 +11,7 @@ const { relcrfCommand } = require("./settings");
 const DATA_KEY = "data";
 const VARIABLE_KEY = "variable";
 
-/** Register the commands. `context.workspaceState` stores the tables and the last explained variable. */
+/** Register the commands. `context.workspaceState` stores the folder of the tables and the last explained variable. */
 function registerCommands(context) {
   const state = context.workspaceState;
   const status = vscode.languages.createLanguageStatusItem("relcrf.data", { language: "rcrf" });
@@ -26,10 +26,10 @@ function registerCommands(context) {
 
   async function selectData() {
     const chosen = await vscode.window.showOpenDialog({
-      title: "Tables of the model: a folder, a manifest or a database",
+      title: "Folder of the tables",
       openLabel: "Use these tables",
       canSelectFolders: true,
-      canSelectFiles: true,
+      canSelectFiles: false,
     });
     if (chosen === undefined) {
       return undefined;
@@ -39,7 +39,7 @@ function registerCommands(context) {
     return chosen[0].fsPath;
   }
 
-  /** Return the selected tables; ask if none are selected or if they have been moved. */
+  /** Return the selected folder of tables; ask if none is selected or if it has been moved. */
   async function requireData() {
     const data = state.get(DATA_KEY);
     return data !== undefined && fs.existsSync(data) ? data : selectData();

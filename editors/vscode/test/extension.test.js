@@ -9,6 +9,7 @@ const fs = require("node:fs");
 const os = require("node:os");
 const path = require("node:path");
 const { after, before, test } = require("node:test");
+const { setImmediate } = require("node:timers/promises");
 const { Host } = require("./host");
 
 const COMMAND = JSON.parse(process.env.RELCRF_COMMAND ?? '["relcrf"]');
@@ -150,13 +151,14 @@ test("the client restarts after changes of the setting", async (t) => {
   host.settings["relcrf.command"] = ["/nowhere/relcrf"];
   host.answers.showErrorMessage = ["Open the setting"];
   await host.configure("relcrf.command");
+  await setImmediate();
   const [[, message], opened, ...others] = host.messages;
   assert.match(message, /^relcrf: the language server '\/nowhere\/relcrf lsp' cannot be started/);
   assert.deepEqual(opened, ["executeCommand", "workbench.action.openSettings", "relcrf.command"]);
   assert.deepEqual(others, []);
   host.settings["relcrf.command"] = COMMAND;
   host.diagnostics.clear();
-  await host.commands["relcrf.restart"]();
+  await Promise.all([host.commands["relcrf.restart"](), host.commands["relcrf.restart"]()]);
   await host.expectDiagnostics(document, ["E120"]);
   host.change(document, MODEL);
   await host.expectDiagnostics(document, []);

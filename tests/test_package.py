@@ -45,6 +45,7 @@ def test_metadata_of_the_package(tmp_path):
 
 def test_licence_and_citation():
     licence = (ROOT / "LICENSE").read_text()
+    assert licence == (ROOT / "editors/vscode/LICENSE").read_text(), "the extension is packaged with its own copy"
     assert "Apache License" in licence and "END OF TERMS AND CONDITIONS" in licence
     citation = read_yaml("CITATION.cff")
     assert citation["cff-version"] == "1.2.0" and citation["license"] == PROJECT["project"]["license"]

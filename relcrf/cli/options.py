@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cached_property, wraps
@@ -20,6 +20,7 @@ import typer
 
 from relcrf import api
 from relcrf.backends import run_folder
+from relcrf.backends.registry import DEFAULT_BACKEND, backend_class
 from relcrf.cli.help_panels import HOLDOUT, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
@@ -78,6 +79,14 @@ MaxFactorsOption = Annotated[
         help="Maximum number of factors.",
     ),
 ]
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option("--backend", "-b", metavar="NAME", help=f"Backend. Default: {DEFAULT_BACKEND}."),
+]
+BackendsOption = Annotated[
+    list[str] | None,
+    typer.Option("--backend", "-b", metavar="NAMES", help="Backends, e.g. ess,dense; repeatable."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Backend setting, e.g. l2=0.5; repeatable."),
@@ -95,6 +104,28 @@ OverrideSetOption = Annotated[
 SafeCsvOption = Annotated[
     bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
 ]
+
+
+def split_names(texts: Sequence[str] | None) -> list[str]:
+    """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""
+    return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",") if name.strip()))
+
+
+def require_single_backend(texts: Sequence[str] | None, default: str) -> str:
+    """Return the backend that the values of `--backend` name, or the default if there are none.
+
+    Raises:
+        UsageError: The values name several backends (E300), or an empty name (E301).
+    """
+    names = split_names(texts)
+    if len(names) > 1:
+        hint = f"name one, or compare them: relcrf compare MODEL --backend {','.join(names)}"
+        raise UsageError(
+            Diagnostic("E300", f"this command uses one backend, not {len(names)}: {listing(names)}", hint=hint)
+        )
+    if texts and not names:
+        backend_class("")
+    return names[0] if names else default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,7 +228,7 @@ def test_evaluate_and_compare_print_the_sizes_of_the_parts(web, run, ask):
     assert code == 0 and "labels: 36 training, 0 validation, 0 ignored, 12 test" in out + err
     code, out, err = run(*command, "--split", "part")
     assert code == 0 and "ignored" not in out + err
-    code, out, err = run("compare", WEBKB, "--data", web, "--backends", "local", "--exact-subgraphs", "0", *PARTS)
+    code, out, err = run("compare", WEBKB, "--data", web, "--backend", "local", "--exact-subgraphs", "0", *PARTS)
     assert code == 0 and line in out + err
     code, found = ask(*command, *PARTS)
     (sizes,) = found["fold_sizes"]

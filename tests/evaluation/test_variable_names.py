@@ -60,5 +60,5 @@ def test_suggestion_for_unknown_name(name, hint):
 
 def test_suggestion_names_the_attribute_if_several_are_predicted():
     found = grounding(["page_1", "page_2"], "predict kind : bool")
-    with pytest.raises(RelcrfError, match="did you mean 'Page/page_1.kind'"):
+    with pytest.raises(RelcrfError, match=r"did you mean 'Page/page_1.kind'"):
         resolve_variable(found, "Page/pagee_1.kind")

@@ -162,7 +162,7 @@ def test_explain_weights_diff_and_evaluate(command, trained):
 def test_commands_with_several_trainings(command, trained, workspace):
     """Check tables and pictures that name labels, folds and backends, and `reproduce`, which names tables and files."""
     command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
-    command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
+    command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local", "--plot", "compared.svg")
     costs = ("--message-costs", "0,0.1", "--set", "max_iterations=2")
     command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *costs, "--plot", "front.png")
     command("moments", trained)

@@ -217,10 +217,11 @@ def _fish_script(commands: list[CommandCompletion]) -> str:
     out.append(_read_functions("fish"))
     for command in commands:
         out.append(f"complete -c relcrf -n __fish_use_subcommand -a {command.name} -d {_quote_fish(command.summary)}")
-        for k, kind in enumerate(command.arguments):
-            if kind != "none":
+        for k, argument in enumerate(command.arguments):
+            if argument != "none":
                 condition = _quote_fish(f"_relcrf_argument {command.name} {k}")
-                out.append(f"complete -c relcrf -n {condition} -a {_quote_fish(_fish_candidates(command.name, kind))}")
+                candidates = _quote_fish(_fish_candidates(command.name, argument))
+                out.append(f"complete -c relcrf -n {condition} -a {candidates}")
         prefix = f"complete -c relcrf -n '__fish_seen_subcommand_from {command.name}'"
         for flag, (summary, kind) in command.options.items():
             option = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"

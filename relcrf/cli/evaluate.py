@@ -321,7 +321,8 @@ class ProcessOptions:
             metavar="SECONDS",
             min=0.0,
             rich_help_panel=RESOURCES,
-            help="Maximum seconds per backend; 0 for no limit.",
+            show_default=False,
+            help="Maximum seconds per backend. Default: no limit.",
         ),
     ] = 0.0
     exact_subgraphs: Annotated[
@@ -339,10 +340,11 @@ def compare(
     model: ModelArgument,
     tables: GroundingOptions,
     folds: FoldOptions,
-    processes: ProcessOptions,
-    session: SessionOptions,
+    *,
     backend: BackendsOption = None,
     setting: BackendSetOption = None,
+    processes: ProcessOptions,
+    session: SessionOptions,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="PATH", help="Write a plot of losses and intervals, .png or .svg."),

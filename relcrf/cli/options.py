@@ -21,7 +21,7 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.registry import DEFAULT_BACKEND, backend_class
-from relcrf.cli.help_panels import HOLDOUT, RESOURCES
+from relcrf.cli.help_panels import HOLDOUT, PANELS, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
@@ -394,7 +394,8 @@ class SessionOptions:
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options of its groups as separate parameters, as Typer requires.
 
-    Required options come first. Otherwise the order of the declarations is kept.
+    Required options come first, then the options of each panel of the help, and --json at the end of the main options.
+    Otherwise the order of the declarations is kept.
 
     Args:
         command: The command; parameters whose type is a dataclass are groups, all others are single arguments or options.
@@ -412,7 +413,7 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
         for field in fields(hint):
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             parameters.append(_make_parameter(field.name, options[field.name], default))
-    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    parameters.sort(key=_help_order)
 
     @wraps(command)
     def flat_command(**values: Any) -> None:
@@ -422,6 +423,14 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     flat_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat_command
+
+
+def _help_order(parameter: inspect.Parameter) -> tuple[bool, int, bool]:
+    """Return the sort key of a parameter in the help text."""
+    options = getattr(parameter.annotation, "__metadata__", ())
+    panel = next((option.rich_help_panel for option in options if hasattr(option, "rich_help_panel")), None)
+    is_json = parameter.annotation == JsonOption
+    return parameter.default is not inspect.Parameter.empty, PANELS.index(panel), is_json
 
 
 def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

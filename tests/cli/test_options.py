@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relcrf.cli.help_panels import HOLDOUT
+from relcrf.cli.help_panels import HOLDOUT, PANELS
 from relcrf.cli.main import app
 from relcrf.cli.options import flatten_options, require_single_backend, split_names
 from relcrf.errors import UsageError
@@ -83,3 +83,12 @@ def test_options_of_the_same_name_are_equal_in_all_commands():
             texts[option.opts[0]] |= {option.help} if option.rich_help_panel == HOLDOUT else set()
     assert not {name: found for name, found in forms.items() if len(found) > 1}
     assert not {name: found for name, found in texts.items() if len(found) > 1}
+
+
+def test_panels_of_options_have_the_same_order_in_all_commands():
+    for name, command in typer.main.get_command(app).commands.items():
+        options = [option for option in command.params if option.param_type_name == "option"]
+        ranks = [PANELS.index(option.rich_help_panel) for option in options]
+        assert ranks == sorted(ranks), name
+        main = [option.name for option in options if option.rich_help_panel is None]
+        assert "as_json" not in main[:-1], name

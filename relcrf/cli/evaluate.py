@@ -341,7 +341,15 @@ def compare(
     tables: GroundingOptions,
     folds: FoldOptions,
     *,
-    backend: BackendsOption = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            metavar="NAMES",
+            help=f"Backends, e.g. ess,dense; repeatable. Default: {','.join(COMPARED_BACKENDS)}.",
+        ),
+    ] = None,
     setting: BackendSetOption = None,
     processes: ProcessOptions,
     session: SessionOptions,

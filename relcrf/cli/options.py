@@ -85,7 +85,9 @@ BackendOption = Annotated[
 ]
 BackendsOption = Annotated[
     list[str] | None,
-    typer.Option("--backend", "-b", metavar="NAMES", help="Backends, e.g. ess,dense; repeatable."),
+    typer.Option(
+        "--backend", "-b", metavar="NAMES", help=f"Backends, e.g. ess,dense; repeatable. Default: {DEFAULT_BACKEND}."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -250,7 +250,7 @@ def test_holdout_equals_a_test_part(web, ask, tmp_path):
 def test_a_run_stores_its_parts_and_is_reproduced(web, run, ask, tmp_path):
     folder = tmp_path / "run"
     words = ("--data", web, "--backend", "local", "--select", "l2=0.1,10", "--calibrate", "2")
-    code, out, err = run("train", WEBKB, "--backend", "ess", *words, *PARTS, "--out", folder)
+    code, out, err = run("train", WEBKB, *words, *PARTS, "--out", folder)
     assert code == 0, err
     assert "12 training, 12 validation, 12 ignored, 12 test" in out + err
     assert "settings scored on 12 held-out variables (validation labels)" in " ".join(out.split())

@@ -187,7 +187,7 @@ def test_learned_graph_with_adversarial_keys(command, workspace):
     (folder / "page.csv").write_text("id\n" + "".join(f"x{k}\n" for k in range(8)))
     (workspace / "learned.rcrf").write_text(LEARNED)
     settings = ("--backend", "trmrf", "--set", "l1=0.5", "--set", "max_iterations=20")
-    command("train", "learned.rcrf", "--backend", "ess", "--data", "learned", "--out", "graph-run", *settings)
+    command("train", "learned.rcrf", "--data", "learned", "--out", "graph-run", *settings)
     command("graph", "graph-run", "--graphml", "g.graphml", "--picture", "g.svg")
     # The standard library's parser rejects invalid XML. Characters that XML cannot represent are written as numbers.
     nodes = {

@@ -33,6 +33,7 @@ from relcrf.learning.likelihood import (
     hessian_diagonal_bound,
 )
 from relcrf.learning.moments import Moments, label_moments
+from relcrf.settings import field_types, setting_names
 
 T = TypeVar("T")
 
@@ -516,6 +517,18 @@ class AbstractBackend(ABC):
         for setting in settings:
             if getattr(self, setting) >= 1:
                 self._reject_setting(setting, "use a number below 1")
+
+    @classmethod
+    def setting_choices(cls) -> dict[str, tuple[str, ...]]:
+        """Return the valid values of the settings that have a fixed list of values; the other settings have their defaults."""
+        found: dict[str, tuple[str, ...]] = {"preset": tuple(cls.presets)} if cls.presets else {}
+
+        def record(self: AbstractBackend, setting: str, choices: Sequence[str]) -> None:
+            found[setting] = tuple(choices)
+
+        type(cls.__name__, (cls,), {"_require_one_of": record})()
+        flags = {name: ("true", "false") for name, kind in field_types(cls).items() if kind is bool}
+        return {name: values for name, values in (found | flags).items() if name in setting_names(cls)}
 
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raise UsageError if the setting is not one of the choices."""

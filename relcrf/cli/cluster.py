@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.cli.help_panels import CLUSTERING
 from relcrf.cli.options import (
     GroundingOptions,
     HoldoutOptions,
@@ -37,33 +38,55 @@ class ClusteringOptions:
     """The pairs to cluster, the method, the threshold and the constraint."""
 
     relation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Relation of pairs of records, if several are predicted.")
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=CLUSTERING, help="Relation of pairs of records, if several are predicted."
+        ),
     ] = None
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help=f"Method: {', '.join(METHODS)}.")] = (
-        METHODS[0]
-    )
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", "-m", metavar="NAME", rich_help_panel=CLUSTERING, help=f"Method: {', '.join(METHODS)}."
+        ),
+    ] = METHODS[0]
     threshold: Annotated[
         float | None,
         typer.Option(
-            metavar="P", show_default="0.5", help="Probability above which a pair speaks for a common cluster."
+            metavar="P",
+            rich_help_panel=CLUSTERING,
+            show_default="0.5",
+            help="Probability above which a pair speaks for a common cluster.",
         ),
     ] = None
     cost: Annotated[
         str | None,
         typer.Option(
             metavar="COSTS",
+            rich_help_panel=CLUSTERING,
             help="Costs of a separated match and of a joined non-match, e.g. fn=10,fp=1, instead of a threshold.",
         ),
     ] = None
     unlisted: Annotated[
-        float, typer.Option(metavar="P", help="Probability that a pair matches that the model does not compare.")
+        float,
+        typer.Option(
+            metavar="P",
+            rich_help_panel=CLUSTERING,
+            help="Probability that a pair matches that the model does not compare.",
+        ),
     ] = DEFAULT_UNLISTED
     distinct: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Column whose equal values never share a cluster, e.g. the source."),
+        typer.Option(
+            metavar="COLUMN",
+            rich_help_panel=CLUSTERING,
+            help="Column whose equal values never share a cluster, e.g. the source.",
+        ),
     ] = None
     truth: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the true clusters; prints measures.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", rich_help_panel=CLUSTERING, help="Column with the true clusters; prints measures."
+        ),
     ] = None
 
     def chosen_threshold(self) -> float:

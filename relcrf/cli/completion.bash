@@ -8,6 +8,7 @@ _relcrf_files() { # files with a suffix, and folders
             *) [[ -d $path ]] && COMPREPLY+=("$path/") ;;
         esac
     done < <(compgen -f -- "$2")
+    _relcrf_paths=1
 }
 
 _relcrf_runs() { # run folders, and other folders
@@ -15,42 +16,99 @@ _relcrf_runs() { # run folders, and other folders
     while IFS= read -r path; do
         if [[ -f $path/run.json ]]; then COMPREPLY+=("$path"); else COMPREPLY+=("$path/"); fi
     done < <(compgen -d -- "$1")
+    _relcrf_paths=1
 }
 
 _relcrf_words() { # words of a list with a prefix; without expansion
     local word
     for word in $1; do
-        [[ $word == "$2"* ]] && COMPREPLY+=("$word$3")
+        [[ $word == "$2"* && " ${COMPREPLY[*]-} " != *" ${4-}$word${3-} "* ]] && COMPREPLY+=("${4-}$word${3-}")
     done
 }
 
-_relcrf_chosen() { # the backend or the method on the command line
-    local k found=$1
-    shift
-    for ((k = 1; k < COMP_CWORD; k++)); do
-        case ${COMP_WORDS[k]} in
-            --backend | -b | --method | -m)
-                found=${COMP_WORDS[k + 1]}
-                [[ $found == "=" ]] && found=${COMP_WORDS[k + 2]}
-                ;;
+_relcrf_scan() { # set `arguments`, and `chosen`: the backends or methods of the command line before the cursor
+    local k word flag value
+    for ((k = 2; k < COMP_CWORD; k++)); do
+        word=${COMP_WORDS[k]}
+        if [[ $word != -* ]]; then
+            arguments+=("$word")
+            continue
+        fi
+        flag=${word%%=*}
+        _relcrf_value "$command $flag"
+        [[ -z $REPLY ]] && continue # a switch
+        if [[ $word == *=* ]]; then # zsh does not split words at the sign
+            value=${word#*=}
+        else
+            ((k++))
+            [[ ${COMP_WORDS[k]} == "=" ]] && ((k++))
+            value=${COMP_WORDS[k]}
+        fi
+        while [[ ${COMP_WORDS[k + 1]-} == "=" ]] && ((k + 1 < COMP_CWORD)); do ((k += 2)); done # a setting: l2=0.5
+        case $flag in
+            --backend | -b) chosen="$chosen ${value//,/ }" ;;
+            --method | -m) [[ $command == infer ]] && chosen=infer:$value ;;
         esac
     done
-    printf '%s' "$found"
+}
+
+_relcrf_backends() { # set `chosen` to the backend of the run, or to those that the command uses by default
+    local text
+    [[ -n $chosen ]] && return
+    if [[ -f ${arguments[0]-}/run.json ]]; then
+        text=$(head -c 200 -- "${arguments[0]-}/run.json")
+        text=${text#*'"backend": "'}
+        chosen=${text%%'"'*}
+    else
+        _relcrf_default "$command"
+        chosen=$REPLY
+    fi
+}
+
+_relcrf_setting() { # complete a setting, e.g. l2= or ess.l2=, or its value, if the first argument is a name
+    local backend name=$1 start=$2
+    _relcrf_backends
+    for backend in $chosen; do
+        if [[ -n $name ]]; then
+            _relcrf_choices "${name%%.*} ${name#*.}"
+            [[ $name == *.* ]] || _relcrf_choices "$backend $name"
+            _relcrf_words "$REPLY" "$start"
+        else
+            _relcrf_settings "$backend"
+            _relcrf_words "$REPLY" "$start" "="
+            [[ $start == "$backend."* ]] && _relcrf_words "$REPLY" "${start#*.}" "=" "$backend."
+        fi
+    done
+    if [[ -z $name ]] && ((${#COMPREPLY[@]} == 0)) && [[ $command != infer && $start != *.* ]]; then
+        _relcrf_settings all
+        _relcrf_words "$REPLY" "$start" "="
+    fi
 }
 
 _relcrf() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} kind REPLY=
+    local chosen= name= prefix= _relcrf_paths=
+    local -a arguments
+    arguments=()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         _relcrf_words "$_relcrf_commands" "$current"
         return
     fi
-    if [[ $current == "=" ]]; then # bash splits --backend=ess at the sign
+    if [[ $current == "=" ]]; then # bash splits --backend=ess and l2=0.5 at the sign
         current=
+        COMP_WORDS[COMP_CWORD]=
+        [[ $previous != -* ]] && name=$previous && previous=${COMP_WORDS[COMP_CWORD - 2]}
     elif [[ $previous == "=" ]]; then
         previous=${COMP_WORDS[COMP_CWORD - 2]}
+        [[ $previous != -* ]] && name=$previous && previous=${COMP_WORDS[COMP_CWORD - 3]}
+    elif [[ $current == --*=* ]]; then # zsh
+        previous=${current%%=*}
+        prefix=$previous=
+        current=${current#*=}
     fi
-    [[ ${COMP_WORDS[COMP_CWORD - 1]} == "=" && $previous != -* ]] && return # the value of a setting: l2=0.5
+    [[ -n $name && $previous == "=" ]] && previous=--set # --set=l2=0.5
+    _relcrf_scan
     _relcrf_value "$command $previous"
     kind=$REPLY
     if [[ -z $kind ]]; then
@@ -59,7 +117,8 @@ _relcrf() {
             _relcrf_words "$REPLY" "$current"
             return
         fi
-        _relcrf_argument "$command"
+        _relcrf_argument "$command ${#arguments[@]}"
+        [[ -z $REPLY ]] && _relcrf_argument "$command"
         kind=$REPLY
     fi
     case $kind in
@@ -72,14 +131,24 @@ _relcrf() {
             ;;
         path) _relcrf_files "" "$current" ;;
         setting)
-            _relcrf_settings "$([[ $command == infer ]] && echo infer:)$(_relcrf_chosen auto)"
-            _relcrf_words "$REPLY" "$current" "="
+            if [[ $current == *=* ]]; then # zsh
+                name=${current%%=*}
+                prefix=$prefix$name=
+                current=${current#*=}
+            fi
+            _relcrf_setting "$name" "$current"
+            ;;
+        list:*)
+            [[ $current == *,* ]] && prefix=$prefix${current%,*},
+            _relcrf_words "${kind#list:}" "${current##*,}"
             ;;
         words:*) _relcrf_words "${kind#words:}" "$current" ;;
     esac
+    [[ -n $prefix ]] && COMPREPLY=("${COMPREPLY[@]/#/$prefix}")
+    [[ -n $_relcrf_paths ]] && compopt -o filenames 2>/dev/null
     if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *[/=] ]]; then
         compopt -o nospace 2>/dev/null
     fi
 }
 
-complete -o filenames -F _relcrf relcrf
+complete -F _relcrf relcrf

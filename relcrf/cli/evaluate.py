@@ -13,9 +13,20 @@ from rich.text import Text
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
+from relcrf.backends.gated import GatedBackend
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.cli.help_panels import RESOURCES
-from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
+from relcrf.cli.options import (
+    BackendOption,
+    BackendsOption,
+    FoldOptions,
+    GroundingOptions,
+    ModelArgument,
+    SessionOptions,
+    SetOption,
+    require_single_backend,
+    split_names,
+)
 from relcrf.cli.output import (
     parse_settings,
     print_error_line,
@@ -43,6 +54,9 @@ from relcrf.report.plot import require_drawable
 
 MAX_PRINTED_FOLDS = 20
 """Maximum number of folds for which the scores of each fold are printed."""
+
+COMPARED_BACKENDS = ("local", "ess", "pseudo", "dense")
+"""Backends that `compare` compares by default: without links, on a forest, and with all links, quick or accurate."""
 
 BackendSetOption = Annotated[
     list[str] | None,
@@ -104,10 +118,7 @@ def evaluate(
     tables: GroundingOptions,
     folds: FoldOptions,
     session: SessionOptions,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", "-b", metavar="NAME", help="Backend to evaluate; repeatable. Default: auto."),
-    ] = None,
+    backend: BackendsOption = None,
     setting: BackendSetOption = None,
     out: Annotated[
         Path | None,
@@ -134,10 +145,10 @@ def evaluate(
             message = "--backend, --set and --out cannot be used with a run folder"
             hint = "remove them, or evaluate a .rcrf model"
             raise UsageError(Diagnostic("E342", message, hint=hint))
-        evaluation = _evaluate_run(target, tables, folds, session, _split_at_commas(rank))
+        evaluation = _evaluate_run(target, tables, folds, session, split_names([rank]))
     else:
-        backends = list(dict.fromkeys(backend or [DEFAULT_BACKEND]))
-        evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, _split_at_commas(rank))
+        backends = split_names(backend or [DEFAULT_BACKEND])
+        evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, split_names([rank]))
     if session.as_json:
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
         return
@@ -310,7 +321,8 @@ class ProcessOptions:
             metavar="SECONDS",
             min=0.0,
             rich_help_panel=RESOURCES,
-            help="Maximum seconds per backend; 0 for no limit.",
+            show_default=False,
+            help="Maximum seconds per backend. Default: no limit.",
         ),
     ] = 0.0
     exact_subgraphs: Annotated[
@@ -328,12 +340,19 @@ def compare(
     model: ModelArgument,
     tables: GroundingOptions,
     folds: FoldOptions,
+    *,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            metavar="NAMES",
+            help=f"Backends, e.g. ess,dense; repeatable. Default: {','.join(COMPARED_BACKENDS)}.",
+        ),
+    ] = None,
+    setting: BackendSetOption = None,
     processes: ProcessOptions,
     session: SessionOptions,
-    backends: Annotated[
-        str, typer.Option("--backends", "-b", metavar="NAMES", help="Comma-separated backends.")
-    ] = "local,ess,pseudo,dense",
-    setting: BackendSetOption = None,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="PATH", help="Write a plot of losses and intervals, .png or .svg."),
@@ -341,9 +360,9 @@ def compare(
 ) -> None:
     """Compare backends by held-out loss, time, memory, and accuracy of the marginals.
 
-    Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
+    Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backend local,ess,dense
     """
-    names = list(dict.fromkeys(_split_at_commas(backends)))
+    names = split_names(backend or COMPARED_BACKENDS)
     chosen = _parse_backend_settings(names, setting)
     if plot is not None:
         require_drawable(plot)
@@ -443,9 +462,7 @@ class SweepOptions:
             "--message-costs", metavar="FLOATS", help="Comma-separated message costs, in units of loss: 0,1e-5,1e-4."
         ),
     ]
-    backend: Annotated[
-        str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train; it must have gates.")
-    ] = "gated"
+    backend: BackendOption = None
     setting: SetOption = None
     compare_gates: Annotated[
         str | None,
@@ -461,14 +478,19 @@ class SweepOptions:
             UsageError: See `make_systems`.
         """
         chosen, by_gates = parse_settings(self.setting), dict[str, dict[str, Any]]()
-        for settings in (chosen, *({**chosen, "gates": g} for g in _split_at_commas(self.compare_gates or ""))):
-            by_gates.setdefault(make_systems(self.backend, self.costs, settings)[0].gates, settings)
+        for settings in (chosen, *({**chosen, "gates": g} for g in split_names([self.compare_gates or ""]))):
+            by_gates.setdefault(make_systems(self.backend_name, self.costs, settings)[0].gates, settings)
         return by_gates
+
+    @property
+    def backend_name(self) -> str:
+        """The backend to train; it must have gates."""
+        return require_single_backend(self.backend, GatedBackend.name)
 
     @property
     def costs(self) -> list[str]:
         """The message costs, as strings."""
-        return _split_at_commas(self.cost)
+        return split_names([self.cost])
 
 
 def pareto(
@@ -494,7 +516,7 @@ def pareto(
     if plot is not None:
         require_drawable(plot)
     loaded = api.load(model)
-    plan = holdout.require_plan(tables.dataset.split)
+    plan = holdout.require_plan(tables.dataset.split or parse_split("random", seed=holdout.seed))
     points: list[ParetoPoint] = []
     interrupted = False
     with session.show_progress() as display:
@@ -505,7 +527,7 @@ def pareto(
                 grounding,
                 sweep.costs,
                 folds,
-                backend=sweep.backend,
+                backend=sweep.backend_name,
                 progress=lambda label: _PrefixedMonitor(display, label),
                 **settings,
             )
@@ -525,7 +547,7 @@ def pareto(
             {**point.as_dict(), "pareto_optimal": best}
             for point, best in zip(points, pareto_optimal(points), strict=True)
         ]
-        facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}
+        facts = {"backend": sweep.backend_name, "split": str(plan), "held_out": [fold.name for fold in folds]}
         print_json({**facts, "interrupted": interrupted, "points": rows, "plot": plot})
     else:
         print_warnings(loaded.warnings)
@@ -537,10 +559,6 @@ def pareto(
             print_line(f"wrote the plot to {plot}")
     if interrupted:
         exit_interrupted("the results cover the completed message costs only")
-
-
-def _split_at_commas(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _print_sweep(points: list[ParetoPoint]) -> None:

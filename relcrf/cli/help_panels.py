@@ -7,9 +7,13 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+CLUSTERING = "Clustering"
 HOLDOUT = "Held-out labels"
 LEARNING = "Learning"
 RESOURCES = "Resources"
+
+PANELS = (None, LEARNING, CLUSTERING, HOLDOUT, RESOURCES)
+"""The panels of options in their order in help texts; None is the panel of the main options, which is printed first."""
 
 
 class PlainCommand(TyperCommand):

@@ -23,6 +23,7 @@ from relcrf.backends.registry import DEFAULT_BACKEND, backend_class, make_backen
 from relcrf.backends.unseen_templates import unseen_template_warnings
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
+    BackendOption,
     GroundingOptions,
     HoldoutOptions,
     MaxFactorsOption,
@@ -32,6 +33,7 @@ from relcrf.cli.options import (
     SafeCsvOption,
     SessionOptions,
     SetOption,
+    require_single_backend,
 )
 from relcrf.cli.output import (
     parse_choices,
@@ -60,7 +62,7 @@ from relcrf.training import TrainingRequest
 class LearningOptions:
     """The backend, the selection of its settings, and calibration."""
 
-    backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = DEFAULT_BACKEND
+    backend: BackendOption = None
     setting: SetOption = None
     select: Annotated[
         list[str] | None,
@@ -143,10 +145,11 @@ def train(
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --holdout cornell --out runs/webkb
     """
     chosen, grid = parse_settings(learning.setting), parse_choices(learning.select)
-    system = make_backend(learning.backend, **chosen)
+    backend = require_single_backend(learning.backend, DEFAULT_BACKEND)
+    system = make_backend(backend, **chosen)
     for name, values in grid.items():
         for value in values:
-            make_backend(learning.backend, **{**chosen, name: value})
+            make_backend(backend, **{**chosen, name: value})
     loaded = api.load(model)
     source = None if "://" in tables.data else Path(tables.data)
     inputs = [path for path in (tables.cache, tables.manifest, source) if path is not None]
@@ -158,7 +161,7 @@ def train(
         with session.show_progress() as display:
             display.start_phase("reading tables")
             protocol = _build_protocol(tables, learning, holdout, worker_options)
-            request = TrainingRequest(loaded.spec, learning.backend, chosen, tables.dataset, protocol, max_factors)
+            request = TrainingRequest(loaded.spec, backend, chosen, tables.dataset, protocol, max_factors)
             training = request.ground(display.report_grounding, tables.block_cache)
             timings = {"ground": time.perf_counter() - started}
             selected = None

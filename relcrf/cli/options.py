@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cached_property, wraps
@@ -20,7 +20,8 @@ import typer
 
 from relcrf import api
 from relcrf.backends import run_folder
-from relcrf.cli.help_panels import HOLDOUT, RESOURCES
+from relcrf.backends.registry import DEFAULT_BACKEND, backend_class
+from relcrf.cli.help_panels import HOLDOUT, PANELS, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
@@ -78,6 +79,16 @@ MaxFactorsOption = Annotated[
         help="Maximum number of factors.",
     ),
 ]
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option("--backend", "-b", metavar="NAME", help=f"Backend. Default: {DEFAULT_BACKEND}."),
+]
+BackendsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend", "-b", metavar="NAMES", help=f"Backends, e.g. ess,dense; repeatable. Default: {DEFAULT_BACKEND}."
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Backend setting, e.g. l2=0.5; repeatable."),
@@ -95,6 +106,28 @@ OverrideSetOption = Annotated[
 SafeCsvOption = Annotated[
     bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
 ]
+
+
+def split_names(texts: Sequence[str] | None) -> list[str]:
+    """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""
+    return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",") if name.strip()))
+
+
+def require_single_backend(texts: Sequence[str] | None, default: str) -> str:
+    """Return the backend that the values of `--backend` name, or the default if there are none.
+
+    Raises:
+        UsageError: The values name several backends (E300), or an empty name (E301).
+    """
+    names = split_names(texts)
+    if len(names) > 1:
+        hint = f"name one, or compare them: relcrf compare MODEL --backend {','.join(names)}"
+        raise UsageError(
+            Diagnostic("E300", f"this command uses one backend, not {len(names)}: {listing(names)}", hint=hint)
+        )
+    if texts and not names:
+        backend_class("")
+    return names[0] if names else default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,7 +396,8 @@ class SessionOptions:
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options of its groups as separate parameters, as Typer requires.
 
-    Required options come first. Otherwise the order of the declarations is kept.
+    Required options come first, then the options of each panel of the help, and --json at the end of the main options.
+    Otherwise the order of the declarations is kept.
 
     Args:
         command: The command; parameters whose type is a dataclass are groups, all others are single arguments or options.
@@ -381,7 +415,7 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
         for field in fields(hint):
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             parameters.append(_make_parameter(field.name, options[field.name], default))
-    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    parameters.sort(key=_help_order)
 
     @wraps(command)
     def flat_command(**values: Any) -> None:
@@ -391,6 +425,14 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     flat_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat_command
+
+
+def _help_order(parameter: inspect.Parameter) -> tuple[bool, int, bool]:
+    """Return the sort key of a parameter in the help text."""
+    options = getattr(parameter.annotation, "__metadata__", ())
+    panel = next((option.rich_help_panel for option in options if hasattr(option, "rich_help_panel")), None)
+    is_json = parameter.annotation == JsonOption
+    return parameter.default is not inspect.Parameter.empty, PANELS.index(panel), is_json
 
 
 def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

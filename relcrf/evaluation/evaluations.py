@@ -222,7 +222,7 @@ def compare(
     """
     if not backends or jobs < 1:
         message = "no backends to compare" if not backends else f"number of processes must be at least 1, not {jobs}"
-        raise UsageError(Diagnostic("E354", message, hint="name backends, such as --backends local,ess --jobs 2"))
+        raise UsageError(Diagnostic("E354", message, hint="name backends, such as --backend local,ess --jobs 2"))
     plan = parse_split(split) if isinstance(split, str) else split
     systems = _make_systems(backends, settings)
     folds = make_folds(grounding, plan)

@@ -43,8 +43,8 @@ def resolve_variable(grounding: Grounding, text: str) -> int:
     for key in keys:
         with suppress(RelcrfError):
             return grounding.find_variable(block.format_name((key,)))
-    similar = _suggest_key(grounding, block, keys[0], with_attribute=bool(matching))
-    raise _unknown_name(text, similar or _example(grounding))
+    suggested = _suggest_key(grounding, block, keys[0], with_attribute=bool(matching))
+    raise _unknown_name(text, suggested or _example(grounding))
 
 
 def _unknown_name(text: str, hint: str | None) -> UsageError:

@@ -69,8 +69,9 @@ def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str)
     if matches:
         return matches.pop()
     similar = similar_arguments(bound, block, splits[0]) if splits else None
-    guess = None if similar is None else f"did you mean '{block.format_name(similar)}'?"
-    raise _unknown_variable(text, guess or _example_hint(bound, blocks))
+    if similar is None:
+        raise _unknown_variable(text, _example_hint(bound, blocks))
+    raise _unknown_variable(text, f"did you mean '{block.format_name(similar)}'?")
 
 
 def _unknown_variable(text: str, hint: str | None) -> UsageError:

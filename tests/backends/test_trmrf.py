@@ -381,7 +381,7 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
         Frame({k: np.asarray(v, dtype=object) for k, v in table.items()}).write(tmp_path / f"{name}.csv")
     (tmp_path / "m.rcrf").write_text(PLAIN)
     out = tmp_path / "deep" / "learned.rcrf"
-    arguments = ("train", tmp_path / "m.rcrf", "--backend", "ess", "--data", tmp_path, "--out", tmp_path / "run")
+    arguments = ("train", tmp_path / "m.rcrf", "--data", tmp_path, "--out", tmp_path / "run")
     code, answer = json_command(capsys, monkeypatch, *arguments, "-b", "trmrf", "--set", "l1=4", "--export-model", out)
     assert code == 0
     text = out.read_text()

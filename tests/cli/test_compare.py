@@ -27,7 +27,7 @@ def chain(tmp_path_factory):
 def test_table_and_plot_output(relcrf_, chain, tmp_path):
     model, data = chain
     picture = tmp_path / "new" / "compare.png"
-    ask = ("compare", model, "--data", data, "--backends", "ess,pseudo", "--jobs", 2, "--plot", picture)
+    ask = ("compare", model, "--data", data, "--backend", "ess,pseudo", "--jobs", 2, "--plot", picture)
     code, out, err = relcrf_(*ask, "--hide", "0.3")
     assert code == 0, err
     assert "pseudo *" in out and "E302" in out
@@ -38,7 +38,7 @@ def test_table_and_plot_output(relcrf_, chain, tmp_path):
 def test_json_output(relcrf_json, chain):
     model, data = chain
     code, found = relcrf_json(
-        "compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact-subgraphs", 3
+        "compare", model, "--data", data, "--backend", "ess,pseudo", "--folds", 2, "--exact-subgraphs", 3
     )
     assert code == 0 and list(found["backends"]) == ["ess", "pseudo"]
     assert found["backends"]["ess"]["error"]["code"] == "E302"
@@ -52,8 +52,8 @@ def test_json_output(relcrf_json, chain):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("--backends", ","), "E354"),
-        (("--backends", "local,ass"), "E301"),
+        (("--backend", ","), "E354"),
+        (("--backend", "local,ass"), "E301"),
         (("--set", "l2=many"), "E305"),
         (("--jobs", "0"), "E300"),
         (("--plot", "compare.txt"), "E312"),

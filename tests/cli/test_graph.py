@@ -36,7 +36,7 @@ def things(tmp_path_factory):
 @pytest.fixture
 def run(relcrf_, things, tmp_path):
     arguments = ("--data", things, "--out", tmp_path / "run", "-b", "trmrf", "--set", "l1=20")
-    assert relcrf_("train", things / "m.rcrf", "--backend", "ess", *arguments)[0] == 0
+    assert relcrf_("train", things / "m.rcrf", *arguments)[0] == 0
     return tmp_path / "run"
 
 
@@ -68,7 +68,7 @@ def test_written_files(relcrf_, relcrf_json, run, tmp_path):
 def test_mistakes(relcrf_, run, things, tmp_path):
     empty = tmp_path / "empty"
     arguments = ("--data", things, "--out", empty, "-b", "trmrf", "--set", "l1=1e6")
-    assert relcrf_("train", things / "m.rcrf", "--backend", "ess", *arguments)[0] == 0
+    assert relcrf_("train", things / "m.rcrf", *arguments)[0] == 0
     for arguments, code, message in (
         ((tmp_path / "nothing",), 3, "E334"),
         ((empty, "--picture", tmp_path / "no.png"), 2, "E398"),

@@ -1,5 +1,6 @@
 """Tests of option groups: separate options on the command line, one object in the command."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,7 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relcrf.cli.options import flatten_options
+from relcrf.cli.help_panels import HOLDOUT, PANELS
+from relcrf.cli.main import app
+from relcrf.cli.options import flatten_options, require_single_backend, split_names
+from relcrf.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +56,39 @@ def test_group_options_are_validated_and_documented(run):
     help_ = run("--help")[1]
     assert help_.index("--name") < help_.index("--width") < help_.index("--twice")
     assert "Columns." in help_ and "Print a text." in help_
+
+
+def test_several_backends_are_comma_separated_or_repeated():
+    assert split_names(["ess,dense", " local ", "ess"]) == ["ess", "dense", "local"]
+    assert split_names(None) == split_names([","]) == []
+
+
+def test_commands_that_use_one_backend_reject_several():
+    assert require_single_backend(None, "auto") == "auto"
+    assert require_single_backend(["dense"], "auto") == "dense"
+    assert require_single_backend(["dense", "dense"], "auto") == "dense"
+    for several in (["ess,dense"], ["ess", "dense"]):
+        with pytest.raises(UsageError, match="relcrf compare MODEL --backend ess,dense"):
+            require_single_backend(several, "auto")
+    with pytest.raises(UsageError, match="E301"):
+        require_single_backend([""], "auto")
+
+
+def test_options_of_the_same_name_are_equal_in_all_commands():
+    options = [option for command in typer.main.get_command(app).commands.values() for option in command.params]
+    forms, texts = defaultdict(set), defaultdict(set)
+    for option in options:
+        if option.param_type_name == "option":
+            forms[option.opts[0]].add((*option.opts, (option.metavar or "").replace("NAMES", "NAME")))
+            texts[option.opts[0]] |= {option.help} if option.rich_help_panel == HOLDOUT else set()
+    assert not {name: found for name, found in forms.items() if len(found) > 1}
+    assert not {name: found for name, found in texts.items() if len(found) > 1}
+
+
+def test_panels_of_options_have_the_same_order_in_all_commands():
+    for name, command in typer.main.get_command(app).commands.items():
+        options = [option for option in command.params if option.param_type_name == "option"]
+        ranks = [PANELS.index(option.rich_help_panel) for option in options]
+        assert ranks == sorted(ranks), name
+        main = [option.name for option in options if option.rich_help_panel is None]
+        assert "as_json" not in main[:-1], name

@@ -71,7 +71,7 @@ COMMANDS = {
     "factors": ("ground", "model.rcrf", "--data", "web", "--show", "Page(p1).category"),
     "train": ("train", "model.rcrf", "--data", "web", "-b", "ess", "--out", "run2", "--select", "l2=1,2"),
     "predict": ("predict", "run", "--data", "web"),
-    "evaluate": ("evaluate", "model.rcrf", "--data", "web", *HOLDOUT, "-b", "ess"),
+    "evaluate": ("evaluate", "model.rcrf", "--data", "web", *HOLDOUT, "-b", "ess,pseudo"),
     "compare": ("compare", "model.rcrf", "--data", "web", *HOLDOUT, "-b", "local"),
     "pareto": (
         "pareto",

@@ -228,7 +228,7 @@ def test_evaluate_and_compare_print_the_sizes_of_the_parts(web, run, ask):
     assert code == 0 and "labels: 36 training, 0 validation, 0 ignored, 12 test" in out + err
     code, out, err = run(*command, "--split", "part")
     assert code == 0 and "ignored" not in out + err
-    code, out, err = run("compare", WEBKB, "--data", web, "--backends", "local", "--exact-subgraphs", "0", *PARTS)
+    code, out, err = run("compare", WEBKB, "--data", web, "--backend", "local", "--exact-subgraphs", "0", *PARTS)
     assert code == 0 and line in out + err
     code, found = ask(*command, *PARTS)
     (sizes,) = found["fold_sizes"]
@@ -250,7 +250,7 @@ def test_holdout_equals_a_test_part(web, ask, tmp_path):
 def test_a_run_stores_its_parts_and_is_reproduced(web, run, ask, tmp_path):
     folder = tmp_path / "run"
     words = ("--data", web, "--backend", "local", "--select", "l2=0.1,10", "--calibrate", "2")
-    code, out, err = run("train", WEBKB, "--backend", "ess", *words, *PARTS, "--out", folder)
+    code, out, err = run("train", WEBKB, *words, *PARTS, "--out", folder)
     assert code == 0, err
     assert "12 training, 12 validation, 12 ignored, 12 test" in out + err
     assert "settings scored on 12 held-out variables (validation labels)" in " ".join(out.split())

@@ -412,7 +412,7 @@ ALONE = "lsp"
 
 WORDS = """
 check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
-reproduce demo warmup compare pareto --message-costs --compare-gates --against --backends --jobs --timeout --limit --plot p.png
+reproduce demo warmup compare pareto --message-costs --compare-gates --against --jobs --timeout --limit --plot p.png
 m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --holdout --set l2=1 max_iterations=2 --backend
 ess local dense --budget 10 --memory 100MB --select l2=1,2 --cache kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
 --sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help
@@ -496,7 +496,7 @@ moments run
 reproduce run --data data
 demo --splits 1 --seed 3
 warmup --json
-compare m.rcrf --data data --backends local --split folds=2
+compare m.rcrf --data data --backend local --split folds=2
 pareto m.rcrf --data data --message-costs 0,1e-3 --split folds=2 --set max_iterations=2
 cv m.rcrf --data data --folds 2
 evaluate m.rcrf --data data --split folds=2 --backend local

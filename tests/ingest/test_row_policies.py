@@ -396,7 +396,7 @@ def test_notes_reach_the_commands_and_the_run_folder(repaired, tmp_path, capsys,
         ["train", model, "--backend", "local", "--out", run],
         ["predict", run, "--attribute", "Customer.churn"],
         ["evaluate", model, *SPLIT],
-        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+        ["compare", model, "--split", "hide=0.4", "--backend", "local"],
     )
     for words in arguments:
         code, _, errors = relcrf_command(capsys, monkeypatch, *words, "--data", data)
@@ -413,7 +413,7 @@ def test_json_contains_the_notes(repaired, tmp_path, relcrf_json):
         ["predict", run],
         ["evaluate", model, *SPLIT],
         ["evaluate", run, "--split", "hide=0.4"],
-        ["compare", model, "--split", "hide=0.4", "--backends", "local"],
+        ["compare", model, "--split", "hide=0.4", "--backend", "local"],
     )
     for words in arguments:
         code, found = relcrf_json(*words, "--data", data)

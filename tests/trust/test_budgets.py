@@ -164,7 +164,7 @@ def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkey
 
 
 def test_comparison_ends_its_processes_at_the_time_limit(relcrf_, web):
-    command = ("compare", MODEL, "--data", web, "--backends", "local,ess", "--split", "hide=0.3")
+    command = ("compare", MODEL, "--data", web, "--backend", "local,ess", "--split", "hide=0.3")
     code, out, err = relcrf_(*command, "--time-limit", "0.6s")
     assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
     assert not multiprocessing.active_children()

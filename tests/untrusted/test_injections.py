@@ -162,7 +162,7 @@ def test_explain_weights_diff_and_evaluate(command, trained):
 def test_commands_with_several_trainings(command, trained, workspace):
     """Check tables and pictures that name labels, folds and backends, and `reproduce`, which names tables and files."""
     command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
-    command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
+    command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local", "--plot", "compared.svg")
     costs = ("--message-costs", "0,0.1", "--set", "max_iterations=2")
     command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *costs, "--plot", "front.png")
     command("moments", trained)
@@ -187,7 +187,7 @@ def test_learned_graph_with_adversarial_keys(command, workspace):
     (folder / "page.csv").write_text("id\n" + "".join(f"x{k}\n" for k in range(8)))
     (workspace / "learned.rcrf").write_text(LEARNED)
     settings = ("--backend", "trmrf", "--set", "l1=0.5", "--set", "max_iterations=20")
-    command("train", "learned.rcrf", "--backend", "ess", "--data", "learned", "--out", "graph-run", *settings)
+    command("train", "learned.rcrf", "--data", "learned", "--out", "graph-run", *settings)
     command("graph", "graph-run", "--graphml", "g.graphml", "--picture", "g.svg")
     # The standard library's parser rejects invalid XML. Characters that XML cannot represent are written as numbers.
     nodes = {

@@ -81,7 +81,7 @@ function showExplanation(explanation) {
     byId("variable").textContent = explanation.variable;
     const truth = explanation.truth === null ? "" : ` Its value in the tables is ${explanation.truth}; the prediction does not use it.`;
     byId("answer").textContent =
-        `Prediction: ${explanation.answer}, most likely instead of it: ${explanation.against}.${truth}`;
+        `Prediction: ${explanation.answer}. Compared with: ${explanation.against}.${truth}`;
     const rows = Object.entries(explanation.probabilities).sort((a, b) => b[1] - a[1]);
     byId("probabilities").tBodies[0].replaceChildren(
         ...rows.map(([value, probability]) =>

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import os
 import random
@@ -184,7 +185,7 @@ def _change_part(value: Any, rng: random.Random) -> None:
             continue
         match rng.randrange(3):
             case 0:
-                value[place] = rng.choice(JUNK)
+                value[place] = copy.deepcopy(rng.choice(JUNK))
             case 1:
                 del value[place]
             case _ if isinstance(value, dict):

@@ -30,6 +30,7 @@ from relcrf.cli import (
     report,
     reproduce,
     runs,
+    serve,
     warmup,
     weights,
 )
@@ -56,7 +57,7 @@ app = typer.Typer(
 COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (new.new, example.example, demo.demo),
     "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
-    "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, reproduce.reproduce),
+    "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, serve.serve, reproduce.reproduce),
     "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
     "Understand": (runs.runs, weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
     "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias, TypeVar
 
 from relcrf.errors import Source, Span
@@ -18,8 +18,12 @@ from relcrf.model.nodes import walk
 from relcrf.model.types import AttributeType, Bool
 
 
+@lru_cache(maxsize=4096)
 def fold_name(name: str) -> str:
-    """Return a name in lower case without underscores; names in a model and in the data are compared in this form."""
+    """Return a name in lower case without underscores; names in a model and in the data are compared in this form.
+
+    The names are cached, because requests to a service repeat the same few.
+    """
     return name.replace("_", "").lower()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,11 @@ class CodedRequest:
     vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
     closed_world: set[str] = field(default_factory=set)
 
+    @property
+    def column_types(self) -> tuple[str, ...]:
+        """The types of the columns of all tables; `join_requests` requires that they are equal."""
+        return tuple(column.type for columns in self.tables.values() for column in columns.values())
+
 
 class Vocabulary:
     """The values of all domains of a model, with their codes."""
@@ -88,10 +94,71 @@ def code_request(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str
     Raises:
         FastPathUnavailable: The request needs the slow path, possibly because it is invalid.
     """
-    coder = _RequestCoder(spec, vocabulary, request)
-    coded = coder.run()
-    # The codes of new values follow their sorted order, which is known only now; the request is therefore coded twice.
-    return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else coded
+    (coded,) = code_requests(spec, vocabulary, [request])
+    if isinstance(coded, FastPathUnavailable):
+        raise coded
+    return coded
+
+
+def code_requests(
+    spec: s.ModelSpec, vocabulary: Vocabulary, requests: Sequence[Mapping[str, RequestTable]]
+) -> list[CodedRequest | FastPathUnavailable]:
+    """Return the coded tables of several requests with a common vocabulary, or the reason why a request needs the slow path."""
+    coders = [_RequestCoder(spec, vocabulary, request) for request in requests]
+    results = [coder.try_run() for coder in coders]
+    new_values: dict[str, set[str]] = {}
+    for coder, result in zip(coders, results, strict=True):
+        if isinstance(result, CodedRequest):
+            for name, values in coder.new_values.items():
+                new_values.setdefault(name, set()).update(values)
+    if not new_values:
+        return results
+    # The codes of new values follow their sorted order, which is known only now; requests with new values are coded twice.
+    extended = vocabulary.extended_with(new_values)
+    for k, (coder, result) in enumerate(zip(coders, results, strict=True)):
+        if isinstance(result, CodedRequest):
+            if coder.new_values:
+                results[k] = _RequestCoder(spec, extended, coder.request).run()
+            else:
+                result.domains = extended.values
+    return results
+
+
+def join_requests(spec: s.ModelSpec, parts: Sequence[CodedRequest]) -> CodedRequest:
+    """Concatenate the coded tables of requests with a common vocabulary; the vids of a request follow those before it.
+
+    The tables of all parts must have the same types of columns, and the model no random relations.
+    """
+    joined = CodedRequest(parts[0].domains, vector_lengths=parts[0].vector_lengths)
+    starts: dict[str, list[int]] = {}
+    for entity in spec.entities:
+        starts[entity.name] = [0, *accumulate(part.sizes[entity.name] for part in parts)]
+        joined.sizes[entity.name] = starts[entity.name][-1]
+        name = entity_table(entity.name)
+        columns = _concatenate_columns([part.tables[name] for part in parts])
+        joined.tables[name] = {**columns, "vid": CodedColumn("INTEGER", range(joined.sizes[entity.name]))}
+        for attribute in entity.attributes:
+            if isinstance(attribute.type, Bag):
+                bag_name = bag_table(entity.name, attribute.name)
+                bags = [part.bags[bag_name] for part in parts]
+                joined.bags[bag_name] = {column: np.concatenate([bag[column] for bag in bags]) for column in bags[0]}
+                shifts = np.repeat(starts[entity.name][:-1], [len(bag["vid"]) for bag in bags])
+                joined.bags[bag_name]["vid"] += shifts.astype(np.int32)
+    for relation in spec.relations:
+        name = relation_table(relation.name)
+        tables = [dict(part.tables[name]) for part in parts]
+        for k, parameter in enumerate(relation.parameters):
+            for table, start in zip(tables, starts.get(parameter.type_name, ()), strict=False):
+                table[f"a{k}"] = CodedColumn("INTEGER", [vid + start for vid in table[f"a{k}"].values])
+        joined.tables[name] = _concatenate_columns(tables)
+    return joined
+
+
+def _concatenate_columns(tables: Sequence[Mapping[str, CodedColumn]]) -> dict[str, CodedColumn]:
+    return {
+        column: CodedColumn(first.type, list(chain.from_iterable(table[column].values for table in tables)))
+        for column, first in tables[0].items()
+    }
 
 
 class _RequestCoder:
@@ -103,6 +170,13 @@ class _RequestCoder:
         self.new_values: dict[str, dict[str, int]] = {}
         """New values of open domains, with temporary codes."""
         self.result = CodedRequest(vocabulary.values)
+
+    def try_run(self) -> CodedRequest | FastPathUnavailable:
+        """Return the coded tables, or the exception that `run` raises."""
+        try:
+            return self.run()
+        except FastPathUnavailable as error:
+            return error
 
     def run(self) -> CodedRequest:
         for entity in self.spec.entities:

@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,8 +19,10 @@ from relcrf.api import Fit, Prediction, load_fit
 from relcrf.backends.problems import query_problem
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.errors import Diagnostic, RelcrfError, UsageError, listing, suggestion
+from relcrf.evaluation.explanation import Explanation
 from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.graph.reduction import Role
 from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.request import RequestSchema, RequestTable
 from relcrf.serving.request_grounder import RequestGrounder
@@ -111,20 +114,82 @@ class Predictor:
         """
         started = time.perf_counter()
         attribute = self._resolve_attribute(attribute)
+        result, reason = self._predict_request(self._request_schema.read(tables), attribute)
+        self._record(time.perf_counter() - started, reason)
+        return result
+
+    @SingleThreadedBlas()
+    def predict_many(
+        self, requests: Sequence[Mapping[str, Any]], attribute: str | None = None
+    ) -> list[Frame | RelcrfError]:
+        """Return the prediction of each request, or the error of an invalid request; for the arguments see `predict`.
+
+        If the factors of the model connect entities through their links only, valid requests are grounded and inferred at
+        once, which takes a fraction of the time. The predictions equal those of `predict`.
+
+        Raises:
+            UsageError: The attribute is unknown.
+        """
+        started = time.perf_counter()
+        attribute = self._resolve_attribute(attribute)
+        results: dict[int, Frame | RelcrfError] = {}
+        tables: dict[int, dict[str, RequestTable]] = {}
+        for k, request in enumerate(requests):
+            try:
+                tables[k] = self._request_schema.read(request)
+            except RelcrfError as error:
+                results[k] = error
+        if len(tables) > 1:
+            together = self._predict_together(list(tables.values()), attribute)
+            indices = list(tables)
+            results |= {indices[k]: frame for k, frame in together.items()}
+            for _ in together:
+                self._record(time.perf_counter() - started, None)
+        for k in tables.keys() - results.keys():
+            began = time.perf_counter()
+            try:
+                results[k], reason = self._predict_request(tables[k], attribute)
+            except RelcrfError as error:
+                results[k] = error
+            else:
+                self._record(time.perf_counter() - began, reason)
+        return [results[k] for k in range(len(requests))]
+
+    @SingleThreadedBlas()
+    def explain(
+        self, tables: Mapping[str, Any], variable: str, *, against: str | None = None, depth: int = 1
+    ) -> Explanation:
+        """Explain the prediction of one variable of a request; for the tables see `predict`.
+
+        Args:
+            variable, against, depth: See `Fit.explain`, which also documents further errors. A label of the variable is
+                hidden.
+
+        Raises:
+            UsageError: The variable is unknown.
+            DataError: See `predict`.
+        """
         request = self._request_schema.read(tables)
-        reason = None
+        options: dict[str, Any] = {"against": against, "depth": depth, **self._settings}
         try:
-            result = self._predict_fast(request, attribute)
+            with self._borrow_grounder() as grounder:
+                return self._fit.explain(grounder.ground(request), variable, **options)
+        except FastPathUnavailable:
+            return self._fit.explain(_to_dataset(request), variable, **options)
+
+    def _predict_request(self, request: Mapping[str, RequestTable], attribute: str) -> tuple[Frame, str | None]:
+        """Return the prediction of a request, and the reason if it took the slow path."""
+        try:
+            return self._predict_fast(request, attribute), None
         except FastPathUnavailable as error:
-            reason = str(error)
-            columns = {table.name: table.columns for table in request.values()}
-            result = self._fit.predict(Dataset(columns), **self._settings).table(attribute)
+            return self._fit.predict(_to_dataset(request), **self._settings).table(attribute), str(error)
+
+    def _record(self, seconds: float, reason: str | None) -> None:
         with self._lock:
-            self._seconds.append(time.perf_counter() - started)
+            self._seconds.append(seconds)
             self._n_requests += 1
             if reason is not None:
                 self._reasons[reason] += 1
-        return result
 
     def report(self) -> ServingReport:
         """Return the response times so far."""
@@ -151,13 +216,56 @@ class Predictor:
 
     def _predict_fast(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
         learned = self._fit.learned
-        try:
-            grounder = self._idle_grounders.get_nowait()
-        except Empty:
-            grounder = RequestGrounder(learned.spec, learned.vocabulary)
-        try:
+        with self._borrow_grounder() as grounder:
             grounding, vectors, problem = query_problem(learned, grounder.ground(request))
             inferred = self._backend.infer(problem, vectors)
             return Prediction(grounding, inferred, {}).table(attribute)
+
+    def _predict_together(self, requests: Sequence[Mapping[str, RequestTable]], attribute: str) -> dict[int, Frame]:
+        """Return the predictions, by index, of the requests that can be grounded and inferred at once.
+
+        Inference of all components at once is used only if it is exact, because iterative methods stop when the whole graph
+        has converged; otherwise, each request is inferred alone.
+        """
+        if self._backend.unshardable_reason:
+            return {}
+        with self._borrow_grounder() as grounder:
+            try:
+                group = grounder.ground_together(requests)
+                if group is None:
+                    return {}
+                grounding, vectors, problem = query_problem(self._fit.learned, group.grounding)
+                inferred = self._backend.infer(problem, vectors)
+                request_of_variable = group.request_of_variables()
+                if inferred.verdict.status == "exact" and np.isfinite(inferred.marginals).all():
+                    prediction = Prediction(grounding, inferred, {})
+                    frame = prediction.table(attribute)
+                    owners = request_of_variable[prediction.variables(attribute)]
+                    return {
+                        index: frame.take_rows(np.flatnonzero(owners == k)) for k, index in enumerate(group.indices)
+                    }
+                frames = {}
+                for k, index in enumerate(group.indices):
+                    is_elsewhere = (request_of_variable != k) & (problem.roles == Role.FREE)
+                    roles = np.where(is_elsewhere, Role.ABSENT, problem.roles).astype(np.int8)
+                    inferred = self._backend.infer(replace(problem, roles=roles), vectors)
+                    frames[index] = Prediction(grounding, inferred, {}).table(attribute)
+                return frames
+            except RelcrfError:  # the requests are predicted alone, so that the error concerns only one of them
+                return {}
+
+    @contextmanager
+    def _borrow_grounder(self) -> Iterator[RequestGrounder]:
+        """Yield a grounder that no other thread uses; its groundings are valid within the context."""
+        try:
+            grounder = self._idle_grounders.get_nowait()
+        except Empty:
+            grounder = RequestGrounder(self._fit.learned.spec, self._fit.learned.vocabulary)
+        try:
+            yield grounder
         finally:
             self._idle_grounders.put(grounder)
+
+
+def _to_dataset(request: Mapping[str, RequestTable]) -> Dataset:
+    return Dataset({table.name: table.columns for table in request.values()})

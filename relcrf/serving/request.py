@@ -163,7 +163,11 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
     """Return the columns of a row, of a list of rows, or of a data frame."""
     if isinstance(value, Mapping):
         return {str(column): [_plain_value(cell)] for column, cell in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(type(row) is dict or isinstance(row, Mapping) for row in value)
+    ):
         names = dict.fromkeys(column for row in value for column in row)
         return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
     if (frame_columns := _frame_columns(value)) is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -24,8 +26,9 @@ from relcrf.model.disjunctions import extract_disjunctions
 from relcrf.model.spec import DerivedRelation, ModelSpec, RandomRelation
 from relcrf.model.text_similarity import text_similarities
 from relcrf.serving.cells import FastPathUnavailable
-from relcrf.serving.coding import CodedColumn, CodedRequest, Vocabulary, code_request
+from relcrf.serving.coding import CodedColumn, CodedRequest, Vocabulary, code_request, code_requests, join_requests
 from relcrf.serving.request import RequestTable
+from relcrf.serving.separability import is_separable, open_predicted_domains
 
 MAX_FETCHED_ROWS = 1_000_000
 """Maximum number of rows of a result that is fetched at once; larger results are streamed."""
@@ -51,6 +54,25 @@ class BoundRequest(BoundModel):
         return self.coded.tables[entity_table(entity)][column].values
 
 
+@dataclass(frozen=True)
+class RequestGroup:
+    """The common grounding of several requests.
+
+    Args:
+        indices: The indices of the requests in the list that was grounded, ascending.
+        sizes: The number of entities of each request, by entity type; shape (n_requests,).
+    """
+
+    indices: list[int]
+    sizes: Mapping[str, np.ndarray]
+    grounding: Grounding
+
+    def request_of_variables(self) -> np.ndarray:
+        """Return the position of each variable's request in `indices`; shape (n_variables,)."""
+        order = np.arange(len(self.indices))
+        return np.concatenate([np.repeat(order, self.sizes[block.owner]) for block in self.grounding.blocks])
+
+
 class RequestGrounder:
     """A grounder of requests, one at a time; a grounding is valid until the next request is grounded.
 
@@ -67,6 +89,9 @@ class RequestGrounder:
             list(find_computed_values(self._expanded_spec, owner, by))
             for owner, by in features_of_templates(self._expanded_spec)
         )
+        self._open_predictions = frozenset(open_predicted_domains(spec))
+        self._is_separable: bool | None = None
+        """Whether several requests can be grounded at once; None until a model was lowered."""
         self._lowered_models: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
         self._bound = BoundRequest(spec, Dataset({}))
         self._bound.connection.execute("SET threads = 1")  # a dozen rows do not need two threads
@@ -96,6 +121,46 @@ class RequestGrounder:
         rows = lowered_model.max_join_rows(self._max_row_counts(tables))
         if rows > DEFAULT_BUDGET:
             raise FastPathUnavailable("the request is large")
+        return self._ground_tables(tables, lowered_model, rows)
+
+    def ground_together(self, requests: Sequence[Mapping[str, RequestTable]]) -> RequestGroup | None:
+        """Ground several requests at once, whose factors are those of the requests grounded alone.
+
+        Requests are left out if they need the slow path, or if their columns have other types than most. The result is None
+        if fewer than two requests remain, or if factors could depend on two requests (see `separability.py`).
+        """
+        if self._has_computed_values or self._is_separable is False:
+            return None
+        coded: dict[int, CodedRequest] = {}
+        for index, tables in enumerate(code_requests(self._spec, self._vocabulary, requests)):
+            if isinstance(tables, CodedRequest) and not self._has_new_states(tables):
+                coded[index] = tables
+        if not coded:
+            return None
+        lowered_model = self._lower(next(iter(coded.values())))
+        if self._is_separable is None:
+            self._is_separable = is_separable(self._expanded_spec, lowered_model)
+        ((types, _),) = Counter(tables.column_types for tables in coded.values()).most_common(1)
+        rows = {k: lowered_model.max_join_rows(self._max_row_counts(tables)) for k, tables in coded.items()}
+        joined = [k for k, tables in coded.items() if tables.column_types == types and rows[k] <= DEFAULT_BUDGET]
+        if not self._is_separable or len(joined) < 2:
+            return None
+        parts = [coded[k] for k in joined]
+        sizes = {e.name: np.array([part.sizes[e.name] for part in parts]) for e in self._spec.entities}
+        n_rows = sum(rows[k] for k in joined)
+        return RequestGroup(joined, sizes, self._ground_tables(join_requests(self._spec, parts), lowered_model, n_rows))
+
+    def _has_new_states(self, tables: CodedRequest) -> bool:
+        """Return True if a request adds states to the variables of a predicted attribute."""
+        known = self._vocabulary.values
+        return any(len(tables.domains[name]) > len(known[name]) for name in self._open_predictions)
+
+    def _ground_tables(self, tables: CodedRequest, lowered_model: LoweredModel, rows: int) -> Grounding:
+        """Ground coded tables.
+
+        Args:
+            rows: Upper bound of the number of rows of any join.
+        """
         bound = self._bound
         bound.coded, bound.external_tables = tables, dict(tables.bags)
         bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, {**tables.domains}, tables.vector_lengths

@@ -53,6 +53,7 @@ KEYS = {
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
     "random_networks": "beyond_threshold thresholds sizes",
     "sensors": "rows ess ess_regularised chow_liu dense",
+    "serve": "requests_per_second p50_ms p99_ms growth_mib batched malformed one_answer_share",
     "spanning_forest": "ratio_scipy ratio_scipy_dense",
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
     "tables": "rows count read store wall_over_read peak_mib growth_10x",

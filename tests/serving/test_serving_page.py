@@ -1,18 +1,22 @@
 """Tests of the examples in docs/how-to/serve.md, run as a reader would run them."""
 
-import http.client
 import json
 import re
 import runpy
-import threading
-from http.server import ThreadingHTTPServer
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
+from command import relcrf_command
+from starlette.applications import Starlette
 
 import relcrf
+from relcrf.cli import serve as serve_command
+from relcrf.serving.server import is_loopback
 
 PAGE = Path(relcrf.__file__).parent.parent / "docs" / "how-to" / "serve.md"
+TEXT = PAGE.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def examples(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         found = []
-        for k, text in enumerate(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)):
+        for k, text in enumerate(re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)):
             (folder / f"example{k}.py").write_text(text)
             found.append(runpy.run_path(str(folder / f"example{k}.py")))
         yield found
@@ -33,27 +37,46 @@ def test_first_example_predicts_on_fast_path(examples):
     assert examples[0]["predictor"].report().slow_path == 0
 
 
-def test_server_returns_predictions_and_errors(examples, monkeypatch):
-    answers = examples[1]["PredictionHandler"]
-    monkeypatch.setattr(answers, "log_message", lambda *_: None)
-    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+def test_last_example_is_an_application(examples):
+    assert isinstance(examples[-1]["app"], Starlette)
 
-        def post(tables):
-            connection = http.client.HTTPConnection(*server.server_address)
-            connection.request("POST", "/", json.dumps(tables))
-            with connection.getresponse() as response:
-                status, answer = response.status, json.loads(response.read())
-            connection.close()
-            return status, answer
 
-        try:
-            status, answer = post({"page": {"id": "new"}})
-            assert (status, answer[0]["id"]) == (200, "new")
-            assert sum(value for name, value in answer[0].items() if name.startswith("p_")) == pytest.approx(1)
-            status, answer = post({"pages": {"id": "new"}})
-            assert (status, answer[0]["code"]) == (422, "E248")
-        finally:
-            server.shutdown()
-            thread.join()
+def test_commands_start_a_service_whose_answers_are_those_of_the_page(tmp_path, monkeypatch, capsys):
+    """Run the commands of the page with a server that returns immediately, and the requests of the page on its application."""
+    served = []
+
+    class Server:
+        LOOPBACK_NAMES = ("127.0.0.1",)
+        is_loopback = staticmethod(is_loopback)
+        serve = staticmethod(lambda app, *_: served.append(app))
+
+        @staticmethod
+        def open_socket(host, port):
+            class Listener:
+                getsockname = staticmethod(lambda: (host, port))
+
+            return Listener
+
+    modules = {"relcrf.serving.server": Server}
+    monkeypatch.setattr(serve_command, "import_module", lambda name: modules.get(name) or sys.modules[name])
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ relcrf "):
+                code, _, errors = relcrf_command(capsys, monkeypatch, *shlex.split(line)[2:])
+                assert code == 0, errors
+    (app,) = served
+    assert {route.path for route in app.routes} >= {
+        "/predict",
+        "/explain",
+        "/variables",
+        "/healthz",
+        "/openapi.json",
+        "/",
+    }
+    bodies = [json.loads(body) for body in re.findall(r"--json '(.*?)'", TEXT, re.DOTALL)]
+    (tables, explanation) = bodies
+    (row,) = relcrf.Predictor("runs/web").predict(tables).to_dicts()
+    assert f'"category": "{row["category"]}", "probability": {row["probability"]:.1f}'[:-1] in TEXT
+    fit = relcrf.load_fit("runs/web")
+    assert fit.explain(relcrf.Dataset("web"), explanation["variable"], depth=explanation["depth"]).contributions

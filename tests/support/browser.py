@@ -52,12 +52,12 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width, *, dark=False, height=900):
-        """Show a file in a window of the given size in pixels."""
+        """Show a file, or a page by its URL, in a window of the given size in pixels."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
         ends = time.monotonic() + PATIENCE
         while self.ask("document.readyState") != "complete":
             assert time.monotonic() < ends, "the page is not there"

@@ -1,0 +1,121 @@
+"""The Uvicorn server of `relcrf serve`. It requires the extra `serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+
+from relcrf.errors import Diagnostic, UsageError
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which the thread of predictions releases the interpreter for the event loop; Python's 5 ms delay each answer."""
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only programs of the same machine can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Raises:
+        UsageError: The name is unknown, or the address is in use or not permitted (E463).
+    """
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)  # with the protocol, asyncio sends answers without delay
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    except (OSError, UnicodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        message = f"the service cannot listen on {host}, port {port}: {reason}"
+        raise UsageError(Diagnostic("E463", message, hint="choose another --host or --port")) from None
+
+
+def serve(app: ASGIApp, listener: socket.socket, shutdown_seconds: float, on_start: Callable[[], None]) -> None:
+    """Serve an application until SIGINT, SIGTERM or SIGHUP; requests in flight are answered first.
+
+    Args:
+        shutdown_seconds: Maximum time for the requests in flight.
+
+    Raises:
+        KeyboardInterrupt: The signal was SIGINT.
+    """
+    config = Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=max(1, round(shutdown_seconds)),
+    )
+    server = _GracefulServer(config, on_start)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with closing(listener):
+            asyncio.run(server.serve(sockets=[listener]))
+    finally:
+        sys.setswitchinterval(interval)
+    if signal.SIGINT in server.received:
+        raise KeyboardInterrupt
+
+
+class _GracefulServer(Server):
+    """A server that records signals and does not send them again when it has shut down."""
+
+    def __init__(self, config: Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+        self.received: list[int] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle the signals of the context; queries of requests in flight are not interrupted meanwhile."""
+        wakeup = signal.set_wakeup_fd(-1)
+        handlers = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.received.append(sig)
+        if self.should_exit and self.received.count(signal.SIGINT) > 1:
+            self.force_exit = True
+        self.should_exit = True

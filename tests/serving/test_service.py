@@ -1,0 +1,333 @@
+"""The HTTP service: real requests to a Uvicorn server in a thread, and the web page in headless Chromium."""
+
+import asyncio
+import http.client
+import json
+import shutil
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from browser import PROGRAM, browser
+from tables import small_web
+
+import relcrf
+from relcrf.resources import resource_path
+from relcrf.serving.server import LOOPBACK_NAMES, is_loopback, open_socket
+from relcrf.serving.service import ServiceLimits, create_app
+from relcrf.serving.work_queue import QueueFullError, WorkQueue
+
+TABLES = {
+    "page": [{"id": "new"}, {"id": "p1", "category": "course"}, {"id": "p2", "category": "staff"}],
+    "link": [{"source": "new", "target": "p1"}, {"source": "p2", "target": "new"}],
+    "page_words": [{"page": "new", "word": "w1"}, {"page": "p1", "word": "w1"}],
+}
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    return small_web(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture(scope="module")
+def fit(web):
+    return relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(web), "ess", max_iterations=20)
+
+
+@pytest.fixture(scope="module")
+def run(fit, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "web"
+    fit.save(folder)
+    return folder
+
+
+@contextmanager
+def serving(*arguments, **options):
+    """Serve an application in a thread; yield the port."""
+    app = create_app(*arguments, **options)
+    listener = open_socket("127.0.0.1", 0)
+    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def port(run, web):
+    with serving(run, data=web, hosts=LOOPBACK_NAMES) as port:
+        yield port
+
+
+def send(port, method, path, body=None, headers=None):
+    """Send a request; return the status, the headers and the content of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
+    with connection.getresponse() as response:
+        content = response.read()
+    connection.close()
+    is_json = response.headers["Content-Type"] == "application/json"
+    return response.status, response.headers, json.loads(content) if is_json and content else content
+
+
+def post(port, body, path="/predict"):
+    status, _, content = send(port, "POST", path, body)
+    return status, content
+
+
+def test_answers_equal_predictions(port, fit):
+    predictor = relcrf.Predictor(fit)
+    assert post(port, TABLES) == (200, {"predictions": predictor.predict(TABLES).to_dicts()})
+    assert post(port, TABLES, "/predict?attribute=Page.category")[0] == 200
+    status, content = post(port, [TABLES, {"pages": []}, {"page": {"id": 7}}])
+    first, error, last = content["results"]
+    assert status == 200 and first["predictions"] == predictor.predict(TABLES).to_dicts()
+    assert [each["code"] for each in error["errors"]] == ["E248"]
+    assert last["predictions"] == predictor.predict({"page": {"id": 7}}).to_dicts()
+    assert post(port, []) == (200, {"results": []})
+
+
+def test_simultaneous_requests_get_their_own_answers(port, fit):
+    requests = [{**TABLES, "page": [{"id": f"new{k}"}, *TABLES["page"][1:]], "link": []} for k in range(24)]
+    answers = {}
+    threads = [
+        threading.Thread(target=lambda k=k: answers.__setitem__(k, post(port, {**requests[k], "page_words": []})))
+        for k in range(24)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(24):
+        status, content = answers[k]
+        assert (status, [row["id"] for row in content["predictions"]]) == (200, [f"new{k}"])
+
+
+def test_explanations_of_requests_and_of_stored_tables(port, fit, web):
+    status, content = post(port, {"variable": "Page/new", "tables": TABLES, "depth": 2}, "/explain")
+    expected = relcrf.Predictor(fit).explain(TABLES, "Page/new", depth=2)
+    assert status == 200 and content["answer"] == expected.answer
+    assert content["log_odds"] == pytest.approx(expected.log_odds)
+    assert [each["amount"] for each in content["contributions"]] == pytest.approx(
+        [each.amount for each in expected.contributions]
+    )
+    _, _, found = send(port, "GET", "/variables?search=PAGE/")
+    name = found["variables"][0]["variable"]
+    status, content = post(port, {"variable": name}, "/explain")
+    expected = fit.explain(relcrf.Dataset(web), name)
+    assert (status, content["answer"], content["truth"]) == (200, expected.answer, expected.truth)
+    assert content["log_odds"] == pytest.approx(expected.log_odds)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code", "message"),
+    [
+        ("POST", "/predict", b'{"page": ', 400, "E460", "not valid JSON"),
+        ("POST", "/predict", b"\xff\xfe", 400, "E460", "not valid JSON"),
+        ("POST", "/predict", b"[" * 100_000, 400, "E460", "too deeply nested"),
+        ("POST", "/predict", b"1" * 5000, 400, "E460", "not valid JSON"),
+        ("POST", "/predict", b"", 400, "E460", "not valid JSON"),
+        ("POST", "/predict", {"pages": []}, 422, "E248", "does not read a table 'pages'"),
+        ("POST", "/predict", {"\ud800": []}, 422, "E248", "does not read a table"),
+        ("POST", "/predict", {"page": {"id": 1, "category": "cours"}}, 422, "E216", "'cours'"),
+        ("POST", "/predict", {"page": {"id": 10**400}, "link": {"source": 1e308, "target": [1]}}, 422, None, ""),
+        ("POST", "/predict", 5, 422, "E203", "has type int"),
+        ("POST", "/predict?attribute=topic", TABLES, 422, "E310", "unknown predicted attribute 'topic'"),
+        ("POST", "/predict", [TABLES] * 300, 413, "E460", "the maximum is 256"),
+        ("POST", "/predict", b" " * 1_000_001, 413, "E460", "larger than 1,000,000 bytes"),
+        ("GET", "/predict", None, 405, "E460", "/predict does not support GET"),
+        ("GET", "/../../etc/passwd", None, 404, "E460", "unknown path"),
+        ("POST", "/explain", TABLES, 422, "E460", "name of a variable"),
+        ("POST", "/explain", {"variable": 5}, 422, "E460", "'variable' has type int"),
+        ("POST", "/explain", {"variable": "Page/new", "depth": True}, 422, "E460", "'depth' has type bool"),
+        ("POST", "/explain", {"variable": "Page/new", "depth": 9}, 422, "E460", "between 1 and 5"),
+        ("POST", "/explain", {"variable": "Page/none", "tables": TABLES}, 422, "E313", "none"),
+        ("POST", "/explain", {"variable": "Page/new", "tables": TABLES, "against": "x"}, 422, "E356", "unknown value 'x'"),
+    ],
+)  # fmt: skip
+def test_invalid_requests_get_diagnostics(port, method, path, body, status, code, message):
+    found, headers, content = send(port, method, path, body)
+    assert found == status and "server" not in headers and headers["X-Content-Type-Options"] == "nosniff"
+    (error, *_) = content["errors"]
+    assert message in error["message"] and (error["code"] == code or code is None)
+    assert (headers["Allow"] == "POST") if status == 405 else error["hint"]
+
+
+def test_content_type_and_host_are_checked(port):
+    status, _, content = send(port, "POST", "/predict", TABLES, {"Content-Type": "text/plain"})
+    assert status == 415 and "application/json" in content["errors"][0]["hint"]
+    assert send(port, "POST", "/predict", TABLES, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
+    status, _, content = send(port, "GET", "/healthz", headers={"Host": "attacker.example"})
+    assert status == 400 and "host name" in content["errors"][0]["message"]
+    assert send(port, "GET", "/healthz", headers={"Host": "[::1]:80"})[0] == 200
+
+
+def test_health_and_openapi(port):
+    _, _, health = send(port, "GET", "/healthz")
+    assert (health["status"], health["backend"], health["attributes"]) == ("ok", "ess", ["Page.category"])
+    assert health["responses"]["200"] > 0 and health["latency_ms"]["p50"] > 0 and health["reload_errors"] == []
+    _, _, document = send(port, "GET", "/openapi.json")
+    schemas = document["components"]["schemas"]
+    assert document["openapi"] == "3.1.0" and set(document["paths"]) > {"/predict", "/explain", "/healthz"}
+    assert set(schemas["Tables"]["properties"]) == {"page", "link", "page_words"}
+    assert "course" in schemas["Row.page"]["properties"]["category"]["enum"]
+    text = json.dumps(document)
+    assert all(f'"{name}":' in text for name in schemas if f"/{name}" in text)
+
+
+def test_slow_bodies_and_predictions_reach_the_time_limit(run, monkeypatch):
+    with serving(run, limits=ServiceLimits(seconds=0.5)) as port:
+        while post(port, TABLES)[0] != 200:
+            pass  # the first ones wait until kernels are compiled
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            connection.sendall(head.encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+        released = threading.Event()
+        monkeypatch.setattr(relcrf.Predictor, "predict_many", lambda *_: released.wait(60))
+        status, content = post(port, TABLES)
+        assert (status, content["errors"][0]["code"]) == (504, "E461")
+        assert send(port, "GET", "/healthz")[2]["waiting"] == 1, "the health check is answered during a prediction"
+        released.set()
+
+
+def test_requests_beyond_the_queue_are_rejected(run, monkeypatch):
+    released = threading.Event()
+
+    def wait(predictor, requests, attribute):
+        released.wait(60)
+        return [relcrf.DataError(()) for _ in requests]
+
+    monkeypatch.setattr(relcrf.Predictor, "predict_many", wait)
+    with serving(run, limits=ServiceLimits(queue=3)) as port:
+        answers = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(send(port, "POST", "/predict", TABLES))) for _ in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        while len(answers) < 3:
+            time.sleep(0.01)
+        released.set()
+        for thread in threads:
+            thread.join()
+        assert [status for status, _, _ in answers] == [503] * 3 + [422] * 3
+        assert answers[0][1]["Retry-After"] == "1" and answers[0][2]["errors"][0]["code"] == "E461"
+
+
+def test_internal_errors_affect_one_request_and_show_no_details(run, monkeypatch):
+    predict = relcrf.Predictor.predict
+
+    def fail(predictor, tables, attribute=None):
+        if "link" in tables:
+            raise ZeroDivisionError("secret")
+        return predict(predictor, tables, attribute)
+
+    def fail_together(*_):
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(relcrf.Predictor, "predict", fail)
+    monkeypatch.setattr(relcrf.Predictor, "predict_many", fail_together)
+    with serving(run) as port:
+        status, content = post(port, [TABLES, {"page": {"id": 1}}])
+        assert status == 200 and content["results"][0]["errors"][0]["code"] == "E462"
+        assert "secret" not in json.dumps(content) and content["results"][1]["predictions"][0]["id"] == "1"
+        assert post(port, TABLES)[0] == 500
+
+
+def test_new_run_is_loaded_and_damaged_run_is_reported(fit, web, tmp_path):
+    fit.save(tmp_path / "run")
+    other = relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(web), "local", max_iterations=20)
+    with serving(tmp_path / "run", data=web) as port:
+        first = post(port, TABLES)[1]
+        other.save(tmp_path / "run", force=True)
+        second = post(port, TABLES)[1]
+        assert second == {"predictions": relcrf.Predictor(other).predict(TABLES).to_dicts()} != first
+        assert send(port, "GET", "/healthz")[2]["backend"] == "local"
+        (tmp_path / "run" / "weights.npy").write_bytes(b"damaged")
+        assert post(port, TABLES)[1] == second
+        assert [each["code"] for each in send(port, "GET", "/healthz")[2]["reload_errors"]] == ["E336"]
+        shutil.rmtree(tmp_path / "run")
+        assert post(port, TABLES)[1] == second
+        fit.save(tmp_path / "run")
+        assert post(port, TABLES)[1] == first
+        assert send(port, "GET", "/healthz")[2]["reload_errors"] == []
+        assert post(port, {"variable": "Page/p0"}, "/explain")[0] in (200, 422)
+
+
+def test_service_without_stored_tables(run):
+    with serving(run) as port:
+        assert send(port, "GET", "/variables")[0] == 404
+        status, content = post(port, {"variable": "Page/p1"}, "/explain")
+        assert status == 422 and "no stored tables" in content["errors"][0]["message"]
+        assert "/variables" not in send(port, "GET", "/openapi.json")[2]["paths"]
+
+
+def test_queue_drops_jobs_that_nobody_waits_for():
+    processed, released = [], threading.Event()
+
+    def process(items):
+        processed.append(list(items))
+        released.wait(60)
+        return items
+
+    async def run():
+        queue = WorkQueue("test", process, 4, 8)
+        first = asyncio.create_task(queue.run([1], 60))
+        while not processed:
+            await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            await queue.run([2, 3], 0.01)
+        last = asyncio.create_task(queue.run([4], 60))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError):
+            await queue.run([5], 60)
+        released.set()
+        assert (await first, await last) == ([1], [4])
+        await queue.close()
+        assert queue.n_jobs == 0
+
+    asyncio.run(run())
+    assert processed == [[1], [4]]
+
+
+def test_loopback_addresses():
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.1", "example")))
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_page_shows_an_entity_with_neighbourhood_and_explanation(port, tmp_path):
+    def wait_for(expression):
+        ends = time.monotonic() + 60
+        while not (found := page.ask(expression)):
+            assert time.monotonic() < ends, expression
+            time.sleep(0.02)
+        return found
+
+    with browser(tmp_path) as page:
+        page.open(f"http://127.0.0.1:{port}/", 1200)
+        wait_for("document.querySelectorAll('#found a').length > 3")
+        page.ask("document.querySelector('#found a').click()")
+        wait_for("document.querySelector('svg rect') !== null")
+        name = page.ask("document.querySelector('#variable').textContent")
+        assert name.startswith("Page(") and name.endswith(").category")
+        assert page.ask("document.querySelectorAll('#probabilities tr').length") == 5
+        drawn = "document.querySelectorAll('svg line').length"
+        assert 0 < page.ask(drawn) == page.ask("document.querySelectorAll('#contributions tbody tr').length")
+        page.ask("document.querySelector('#contributions tbody a').click()")
+        wait_for(f"document.querySelector('#variable').textContent !== {json.dumps(name)}")
+        page.ask("location.hash = '#Page/none'")
+        assert "E313" in wait_for(
+            "!document.querySelector('#error').hidden && document.querySelector('#error').textContent"
+        )

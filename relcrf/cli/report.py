@@ -114,7 +114,7 @@ def report(
                 grounding,
                 None if held_out is None else held_out.hidden,
                 scored=None if held_out is None else held_out.test,
-                options=_option_words(dataset, options.manifest, plan),
+                options=_option_words(dataset, manifest, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
                 observe=display.report_inference,
@@ -122,13 +122,16 @@ def report(
     written = page.write_report(run, path, evaluation)
     n_bytes = path.stat().st_size
     if as_json:
-        facts = {"run": run, "report": path, "bytes": n_bytes, "plots": written.plots}
+        headlines = {one.attribute: one.text for one in written.headlines}
+        facts = {"run": run, "headlines": headlines, "report": path, "bytes": n_bytes, "plots": written.plots}
         results = evaluation.predictions.measure_table().to_dicts() if evaluation and evaluation.predictions else []
         print_json({**facts, "warnings": written.warnings, "results": results})
         return
     note_cache_use(cache)
     for text in written.warnings:
         print_note(text)
+    for headline in written.headlines:
+        print_line(f"{headline.attribute}: {headline.text}" if len(written.headlines) > 1 else headline.text)
     print_line(f"wrote {path} ({format_size(n_bytes)}, {len(written.plots)} plots)")
 
 

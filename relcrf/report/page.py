@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +26,7 @@ from relcrf.files import write_text
 from relcrf.language.render import model_text
 from relcrf.printable import escape_unprintable
 from relcrf.report import advice, distributions, moments, network, optimisation, reproduction, weights
+from relcrf.report.headline import Headline
 from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.plot import EXTRA, Plot
 from relcrf.report.results import build_sections
@@ -50,11 +52,13 @@ class ReportPage:
         html: The page.
         plots: The titles of the plots on the page.
         warnings: The warnings on the page.
+        headlines: The headline of each attribute with held-out labels.
     """
 
     html: str
     plots: tuple[str, ...]
     warnings: tuple[str, ...]
+    headlines: tuple[Headline, ...] = ()
 
 
 def require_writable(out: Path) -> None:
@@ -93,7 +97,7 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
     """Render the report of a run folder. For arguments and errors see `write_report`."""
     learned, timings, provenance = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     protocol = TrainingProtocol() if provenance is None else provenance.protocol
-    name = Path(os.path.abspath(run)).name
+    name, path, split = Path(os.path.abspath(run)).name, reproduction.run_words(run), protocol.split_plan
     stages = [
         (stage, columns, optimisation.plot_stage(stage, columns))
         for stage, columns in optimisation.split_stages(learned.log, timings.step_seconds)
@@ -120,11 +124,13 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
             warnings=warning_texts,
             holdout=holdout,
             sections=attribute_sections,
-            steps=advice.next_steps(learned, name, moment_summary, holdout, attribute_sections),
+            steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
+            unscored=advice.unscored(learned, path, holdout, split),
             phases=timings.phases,
             model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
             templates=templates,
-            command=reproduction.train_command(learned, name, () if holdout is None else holdout.options, protocol),
+            reproduce=f"relcrf reproduce {shlex.quote(path)} {shlex.join(_table_options(holdout))}",
+            command=reproduction.train_command(learned, path, () if holdout is None else holdout.options, protocol),
             provenance=provenance,
             versions=reproduction.package_versions(),
             stages=stages,
@@ -143,7 +149,14 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
         graph,
     ]
     plot_groups += [[moment_summary.plot]] if moment_summary is not None else []
-    return ReportPage(html, tuple(plot.title for plots in plot_groups for plot in plots), tuple(warning_texts))
+    titles = tuple(plot.title for plots in plot_groups for plot in plots)
+    headlines = tuple(section.headline for section in attribute_sections)
+    return ReportPage(html, titles, tuple(warning_texts), headlines)
+
+
+def _table_options(holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
+    """Return the options that name the tables, or a placeholder."""
+    return reproduction.DATA_PLACEHOLDER if holdout is None else reproduction.table_options(holdout.options)
 
 
 def page_environment(purpose: str) -> Any:

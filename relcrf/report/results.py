@@ -11,6 +11,7 @@ from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstim
 from relcrf.report.calibration import Calibration, measure_calibration
 from relcrf.report.comparison_plots import error_bars
 from relcrf.report.confusion import Confusion, count_confusions
+from relcrf.report.headline import Headline, build_headline
 from relcrf.report.holdout import CURVE_COLUMNS, HoldoutEvaluation, LabelCounts
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
@@ -86,6 +87,7 @@ class AttributeSection:
     """
 
     labels: LabelCounts
+    headline: Headline
     systems: tuple[str, ...]
     measures: tuple[MeasureRow, ...]
     run_estimates: Mapping[str, MeasureEstimate]
@@ -116,6 +118,7 @@ def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: Lab
     plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
     return AttributeSection(
         labels,
+        build_headline(results, holdout.system, name),
         systems,
         tuple(_measure_rows(estimates)),
         estimates[holdout.system],

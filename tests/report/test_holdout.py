@@ -1,6 +1,7 @@
 """Reports with data: scores on held-out labels, plots, recommendations and their commands."""
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,13 @@ import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
 from relcrf.cli.options import HoldoutOptions
-from relcrf.evaluation.intervals import Clusters
+from relcrf.evaluation.intervals import MIN_CLUSTERS, UNDEFINED, Clusters
 from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.predictions import MeasureDifference
 from relcrf.report import page
 from relcrf.report.calibration import measure_calibration
 from relcrf.report.confusion import MAX_STATES, count_confusions
+from relcrf.report.headline import BaselineComparison, Headline
 from relcrf.report.holdout import evaluate_holdout
 from relcrf.resources import resource_path
 
@@ -117,9 +120,9 @@ def test_report_with_data(run, holdout):
     assert "standard error" in html.text("th") and "Most confident errors" in html.text("h4")
     assert page.render_report(run, holdout).html == made.html
     # Commands contain the options of the report.
-    (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
+    (again,) = [text for text in html.text("pre") if text.startswith(f"relcrf train {run}/model.rcrf \\")]
     assert "--split school \\\n" in again and "--holdout s1" in again
-    assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
+    assert [text for text in html.text("pre") if text.startswith(f"relcrf explain {run} 'Page(p")]
 
 
 def test_reproduction_command_trains_equal_weights(run, web, holdout, place, monkeypatch, capsys):
@@ -136,7 +139,7 @@ def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
     run = train_run(place / "a run", relcrf.load(resource_path("models", "webkb.rcrf")), web, **settings)
     found = Page(page.render_report(run, evaluate_run(run, web)).html).text("pre")
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
-    assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
+    assert [step[1] for step in steps] == ["train", "train", "explain", "evaluate", "weights"]
     longer, calibrated = steps[:2]
     assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are computed on the training labels"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
@@ -147,9 +150,18 @@ def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
         assert code == 0, (step, err)
 
 
-def test_report_without_held_out_labels(run, web):
-    html = Page(page.render_report(run, evaluate_run(run, web, held=None)).html)
+def test_report_without_held_out_labels(run, web, place, monkeypatch, capsys):
+    """The headline refers to commands that cross-validate, or train and evaluate; they run as printed."""
+    monkeypatch.chdir(place)
+    html = Page(page.render_report(Path("web"), evaluate_run(run, web, held=None)).html)
     html.require_closed()
+    assert "Not evaluated on held-out labels." in html.text("span")
+    steps = [shlex.split(text) for text in html.text("pre") if text.startswith("relcrf ") and "\\\n" not in text]
+    assert [step[1] for step in steps[:3]] == ["evaluate", "train", "report"]
+    for step in steps[1:3]:
+        code, out, err = relcrf_command(capsys, monkeypatch, *step[1:])
+        assert code == 0, (step, err)
+    assert "held-out labels." in out, "the report of the second run has a headline"
     assert [text for text in html.text("p") if text.startswith("No labels are held out of these data")]
     assert "standard error" not in html.text("th") and "--standard-errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
@@ -230,6 +242,31 @@ def test_calibration_advice(said, happens, words):
     assert words in found.advice and ("--calibrate 5" in found.advice) == (said != happens)
     assert f"{said:.1%}" in found.advice and f"{happens:.1%}" in found.advice
     assert found.interval[0] <= said - happens <= found.interval[1]
+
+
+@pytest.mark.parametrize(
+    ("difference", "units", "tone", "words"),
+    [
+        ((0.1, 0.05, 0.15), 10, "good", "Better than majority by 10.0 points of accuracy [5.0, 15.0]"),
+        ((-0.1, -0.15, -0.05), 10, "bad", "Worse than majority by 10.0 points of accuracy [5.0, 15.0]"),
+        ((0.1, 0.0, 0.15), 10, "unclear", "No clear difference from majority: +10.0 points of accuracy [+0.0, +15.0]"),
+        ((0.1, 0.1, 0.1), 9, "unclear", "No clear difference from majority: +10.0 points"),
+    ],
+)
+def test_headline_is_green_only_if_the_interval_excludes_zero(difference, units, tone, words):
+    """An interval from fewer than ten resampled units gives no verdict."""
+    compared = BaselineComparison("majority", MeasureDifference(*difference, UNDEFINED), units >= MIN_CLUSTERS)
+    found = Headline("E.d", 0.7, (compared,), 1200, 1)
+    assert found.text.startswith(words) and found.text.endswith(", on 1,200 held-out labels.")
+    assert [style for style, _ in found.parts if style] == [tone]
+
+
+def test_headline_equals_the_differences(run, holdout):
+    (found,) = page.render_report(run, holdout).headlines
+    html = Page(page.render_report(run, holdout).html)
+    for one, name in zip(found.comparisons, ("majority", "local"), strict=True):
+        assert one.accuracy == holdout.predictions.differences("ess", name, "Page.category")["accuracy"]
+        assert any(one.text[1:] in text for text in html.text("span"))
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")

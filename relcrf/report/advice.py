@@ -185,7 +185,7 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
     elif section.gain is not None and not section.gain.is_gain:
         text = f"{name}: the relations have no significant effect. Add labels or links, or use the simpler local model."
         out.append(Advice(text))
-    for truth, answer, count, labels in confusion.pairs.rows(1):
+    for truth, answer, count, labels, _ in confusion.pairs.rows(1):
         text = (
             f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}' (the most frequent error). "
             "Add features or links that distinguish these two values."

@@ -20,6 +20,7 @@ from relcrf.backends.provenance import TrainingProtocol
 from relcrf.data.extras import import_extra
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.chosen_backend import BackendChoice
+from relcrf.evaluation.decision_costs import DecisionCosts
 from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
@@ -75,11 +76,14 @@ def require_writable(out: Path) -> None:
         import_extra(package, EXTRA, PURPOSE)
 
 
-def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+def write_report(
+    run: Path, out: Path, holdout: HoldoutEvaluation | None = None, costs: DecisionCosts | None = None
+) -> ReportPage:
     """Write the report of a run folder atomically; create the parent folder.
 
     Args:
         holdout: The evaluation on held-out labels, see `report/holdout.py`.
+        costs: The costs of errors, for which the page has thresholds.
 
     Raises:
         UsageError: See `require_writable`.
@@ -87,13 +91,15 @@ def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None)
         OSError: The path is not writable.
     """
     require_writable(out)
-    page = render_report(run, holdout)
+    page = render_report(run, holdout, costs)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page.html)
     return page
 
 
-def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+def render_report(
+    run: Path, holdout: HoldoutEvaluation | None = None, costs: DecisionCosts | None = None
+) -> ReportPage:
     """Render the report of a run folder. For arguments and errors see `write_report`."""
     learned, timings, provenance = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     protocol = TrainingProtocol() if provenance is None else provenance.protocol
@@ -107,7 +113,7 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
         _graph_plots(learned),
         moments.summarise_moments(learned),
     )
-    attribute_sections = [] if holdout is None else build_sections(holdout)
+    attribute_sections = [] if holdout is None else build_sections(holdout, costs)
     templates = weights.template_table(learned)
     errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
     learnable = learned.layout.learnable_mask()
@@ -123,6 +129,7 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
             n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
             warnings=warning_texts,
             holdout=holdout,
+            costs=costs,
             sections=attribute_sections,
             steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
             unscored=advice.unscored(learned, path, holdout, split),
@@ -215,7 +222,7 @@ def _format_measure(value: float) -> str:
 
 def _format_percentage(value: float | None) -> str:
     """Format a fraction as a percentage; empty if it is undefined."""
-    return "" if value is None else f"{value:.1%}"
+    return "" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
 def _format_sentence(text: str) -> str:

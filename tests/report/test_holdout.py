@@ -221,7 +221,7 @@ def test_confusions_of_many_states_are_pairs():
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
     }
     assert found.counts == () and found.pairs["count"][0] == max(counts.values())
-    assert all(counts[truth, answer] == count for truth, answer, count, _ in found.pairs.rows())
+    assert all(counts[truth, answer] == count for truth, answer, count, *_ in found.pairs.rows())
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
     assert found.mistakes["name"][0] == str(surest)
     few = count_confusions(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])

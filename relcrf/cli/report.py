@@ -55,6 +55,15 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             "--standard-errors", help="Compute standard errors of the largest weights; can take longer than training."
         ),
     ] = False
+    explanations: Annotated[
+        int,
+        typer.Option(
+            "--explanations",
+            metavar="INT",
+            min=0,
+            help="Number of held-out predictions to explain by their neighbours.",
+        ),
+    ] = 4
     cost: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +71,7 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             metavar="COSTS",
             help="Costs of a missed value and of a false alarm, e.g. fn=10,fp=1: add thresholds.",
         ),
-    ] = (None,)
+    ] = None
     cache: CacheOption = None
 
     def require_data(self) -> None:
@@ -129,6 +138,7 @@ def report(
                 options=_option_words(dataset, manifest, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
+                n_explained=options.explanations,
                 observe=display.report_inference,
             )
     written = page.write_report(run, path, evaluation, costs)

@@ -17,11 +17,13 @@ class BaselineComparison:
     """The paired difference in accuracy between a run and a baseline.
 
     Args:
+        log_loss: The difference in log-loss; it is part of the verdict if the accuracies do not differ clearly.
         is_reliable: Whether the bootstrap resamples enough units for a verdict.
     """
 
     baseline: str
     accuracy: MeasureDifference
+    log_loss: MeasureDifference
     is_reliable: bool
 
     @property
@@ -41,6 +43,16 @@ class BaselineComparison:
         if self.tone == "bad":
             return f"worse than {name} by {-value:.1f} points of accuracy [{-high:.1f}, {-low:.1f}]"
         return f"no clear difference from {name}: {value:+.1f} points of accuracy [{low:+.1f}, {high:+.1f}]"
+
+    @property
+    def probability_verdict(self) -> tuple[str, str]:
+        """The style class and the verdict on the log-loss; empty if the accuracies differ clearly or the log-losses do not."""
+        loss = self.log_loss
+        if self.tone != "unclear" or not self.is_reliable or loss.low <= 0.0 <= loss.high:
+            return "", ""
+        low, high = sorted((abs(loss.low), abs(loss.high)))
+        tone, word, change = ("good", "better", "lower") if loss.high < 0.0 else ("bad", "worse", "higher")
+        return tone, f"{word} probabilities: log-loss {change} by {abs(loss.value):.3f} [{low:.3f}, {high:.3f}]"
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,10 @@ class Headline:
         for k, one in enumerate(self.comparisons):
             yield "", ", and " if k else ""
             yield one.tone, one.text if k else one.text[0].upper() + one.text[1:]
+            tone, verdict = one.probability_verdict
+            if verdict:
+                yield "", ", but "
+                yield tone, verdict
         if not self.comparisons:
             yield "unclear", f"Accuracy {self.accuracy:.1%} without a baseline to compare with"
         folds = f" of {self.n_folds} folds" if self.n_folds > 1 else ""
@@ -80,10 +96,11 @@ class Headline:
 def build_headline(results: Predictions, system: str, attribute: str) -> Headline:
     """Compare the run's predictions of an attribute with the baselines on the same labels."""
     is_reliable = results.clusters(attribute).index.max(initial=-1) + 1 >= MIN_CLUSTERS
-    comparisons = tuple(
-        BaselineComparison(name, results.differences(system, name, attribute)["accuracy"], bool(is_reliable))
-        for name in BASELINES
-        if name in results.systems and name != system
-    )
+    comparisons = []
+    for name in BASELINES:
+        if name in results.systems and name != system:
+            differences = results.differences(system, name, attribute)
+            accuracy, log_loss = differences["accuracy"], differences["log_loss"]
+            comparisons.append(BaselineComparison(name, accuracy, log_loss, bool(is_reliable)))
     score = results.score(system, attribute)
-    return Headline(attribute, score.accuracy, comparisons, score.n, len(results.by_system[system]))
+    return Headline(attribute, score.accuracy, tuple(comparisons), score.n, len(results.by_system[system]))

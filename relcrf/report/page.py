@@ -1,4 +1,4 @@
-"""The HTML report of a run folder: a single self-contained file without scripts."""
+"""The HTML report of a run folder: a single self-contained file; its only script handles the pictures of neighbourhoods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import model_text
 from relcrf.printable import escape_unprintable
-from relcrf.report import advice, distributions, moments, network, optimisation, reproduction, weights
+from relcrf.report import advice, distributions, influence, moments, network, optimisation, reproduction, weights
 from relcrf.report.headline import Headline
 from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.plot import EXTRA, Plot
@@ -117,6 +117,8 @@ def render_report(
     templates = weights.template_table(learned)
     errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
     learnable = learned.layout.learnable_mask()
+    explanations = () if holdout is None else holdout.explanations
+    script = read_resource("neighbourhood.js")
     warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
     html = (
         page_environment(PURPOSE)
@@ -132,6 +134,10 @@ def render_report(
             costs=costs,
             sections=attribute_sections,
             steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
+            links=influence.largest_links(explanations),
+            neighbourhoods=influence.draw_neighbourhoods(explanations),
+            script=script,
+            script_hash=influence.script_hash(script),
             unscored=advice.unscored(learned, path, holdout, split),
             phases=timings.phases,
             model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),

@@ -13,6 +13,7 @@ from relcrf.evaluation.class_measures import measure_classes
 from relcrf.evaluation.decision_costs import DecisionCosts, ThresholdChoice, choose_threshold
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.neighbour_gain import NeighbourGain, gain_by_neighbours
 from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstimate, Predictions
 from relcrf.report.calibration import Calibration, measure_calibration
 from relcrf.report.class_plots import plot_curves
@@ -93,6 +94,7 @@ class AttributeSection:
         gain: The difference from the local model; None if the local model is missing or is the run itself.
         classes: See `measure_classes`.
         thresholds: The thresholds by the costs of errors; empty without costs.
+        neighbour_gains: The gain by the number of labelled neighbours; empty if `gain` is None.
     """
 
     labels: LabelCounts
@@ -107,6 +109,7 @@ class AttributeSection:
     plots: tuple[Plot, ...]
     classes: Frame
     thresholds: tuple[ThresholdChoice, ...]
+    neighbour_gains: tuple[NeighbourGain, ...]
 
 
 def build_sections(holdout: HoldoutEvaluation, costs: DecisionCosts | None = None) -> list[AttributeSection]:
@@ -145,6 +148,7 @@ def _build_section(
         tuple(plots),
         measure_classes(scored, tuple(labels.values)),
         _choose_thresholds(scored, tuple(labels.values), costs, clusters),
+        () if gain is None else gain_by_neighbours(results, holdout.system, name, holdout.n_neighbours[name]),
     )
 
 

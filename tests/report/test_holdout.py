@@ -1,5 +1,6 @@
 """Reports with data: scores on held-out labels, plots, recommendations and their commands."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from relcrf.report.calibration import measure_calibration
 from relcrf.report.confusion import MAX_STATES, count_confusions
 from relcrf.report.headline import BaselineComparison, Headline
 from relcrf.report.holdout import evaluate_holdout
+from relcrf.report.influence import script_hash
+from relcrf.report.results import build_sections
 from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
@@ -74,6 +77,11 @@ def run(place, web):
 @pytest.fixture(scope="module")
 def holdout(run, web):
     return evaluate_run(run, web, with_curve=True, with_errors=True)
+
+
+@pytest.fixture(scope="module")
+def explained(run, web):
+    return evaluate_run(run, web, n_explained=3)
 
 
 def test_scores_equal_predict(run, web, holdout):
@@ -244,6 +252,9 @@ def test_calibration_advice(said, happens, words):
     assert found.interval[0] <= said - happens <= found.interval[1]
 
 
+EQUAL = MeasureDifference(0.0, -0.0, 0.0, UNDEFINED)
+
+
 @pytest.mark.parametrize(
     ("difference", "units", "tone", "words"),
     [
@@ -255,10 +266,38 @@ def test_calibration_advice(said, happens, words):
 )
 def test_headline_is_green_only_if_the_interval_excludes_zero(difference, units, tone, words):
     """An interval from fewer than ten resampled units gives no verdict."""
-    compared = BaselineComparison("majority", MeasureDifference(*difference, UNDEFINED), units >= MIN_CLUSTERS)
+    compared = BaselineComparison("majority", MeasureDifference(*difference, UNDEFINED), EQUAL, units >= MIN_CLUSTERS)
     found = Headline("E.d", 0.7, (compared,), 1200, 1)
     assert found.text.startswith(words) and found.text.endswith(", on 1,200 held-out labels.")
     assert [style for style, _ in found.parts if style] == [tone]
+
+
+def test_headline_reports_the_log_loss_if_the_accuracies_do_not_differ():
+    loss = MeasureDifference(-0.08, -0.125, -0.034, UNDEFINED)
+    found = Headline("E.d", 0.7, (BaselineComparison("local", EQUAL, loss, is_reliable=True),), 100, 1)
+    assert "[-0.0, +0.0], but better probabilities: log-loss lower by 0.080 [0.034, 0.125], on" in found.text
+    assert [style for style, _ in found.parts if style] == ["unclear", "good"]
+    clear = BaselineComparison("local", MeasureDifference(0.1, 0.05, 0.15, UNDEFINED), loss, is_reliable=True)
+    assert "log-loss" not in Headline("E.d", 0.7, (clear,), 100, 1).text
+
+
+def test_gain_by_labelled_neighbours(run, holdout):
+    """The rows partition the held-out labels, and their accuracies are those of the labels that they contain."""
+    (section,) = build_sections(holdout)
+    rows, results = section.neighbour_gains, holdout.predictions
+    n_neighbours = holdout.n_neighbours["Page.category"]
+    assert sum(row.n_labels for row in rows) == section.labels.n_held_out == len(n_neighbours)
+    for system in ("ess", "local"):
+        correct = results.pooled(system, "Page.category").item_measures["accuracy"]
+        for row in rows:
+            low, high = row.accuracy[system][1]
+            assert low <= row.accuracy[system][0] <= high
+            if row.neighbours in ("0", "1", "2"):
+                mask = n_neighbours == int(row.neighbours)
+                assert row.n_labels == mask.sum() and row.accuracy[system][0] == pytest.approx(correct[mask].mean())
+    total = sum(row.n_labels * row.gain[0] for row in rows) / len(n_neighbours)
+    assert total == pytest.approx(section.gain.accuracy.value)
+    assert "Gain by labelled neighbours" in Page(page.render_report(run, holdout).html).text("h4")
 
 
 def test_headline_equals_the_differences(run, holdout):
@@ -270,9 +309,9 @@ def test_headline_equals_the_differences(run, holdout):
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_page_in_a_browser(run, holdout, tmp_path):
+def test_page_in_a_browser(run, explained, tmp_path):
     """Check that the page never scrolls sideways, and that its text has sufficient contrast."""
-    page.write_report(run, tmp_path / "report.html", holdout)
+    page.write_report(run, tmp_path / "report.html", explained)
     with browser(tmp_path / "profile") as shown:
         papers = []
         for width in (320, 1600):
@@ -290,6 +329,36 @@ def test_page_in_a_browser(run, holdout, tmp_path):
         assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
         shown.picture(tmp_path / "page.png", whole=False)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_explained_links(run, explained):
+    """The links and pictures are those of the explanations of a sample; the policy allows exactly the script of the page."""
+    made = page.render_report(run, explained).html
+    html = Page(made)
+    assert len(explained.explanations) == 3
+    parts = [part for one in explained.explanations for part in one.contributions if part.neighbours]
+    largest = max(parts, key=lambda part: abs(part.amount))
+    assert f"{largest.amount:+.3f}" in html.text("td") and str(largest.neighbours[0]) in " ".join(html.text("td"))
+    (script,) = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    (policy,) = [a["content"] for tag, a in html.elements if tag == "meta" and "Security" in a.get("http-equiv", "")]
+    assert f"script-src '{script_hash(script)}';" in policy and "unsafe-inline" not in policy.split("script-src")[1]
+    labels = [a["aria-label"] for tag, a in html.elements if tag == "g" and a.get("role") == "button"]
+    assert labels and set(labels) <= {*html.text("li")}, "the page has the same texts without the script"
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_neighbourhood_shows_a_neighbour_on_click_and_key(run, explained, tmp_path):
+    page.write_report(run, tmp_path / "report.html", explained)
+    with browser(tmp_path / "profile") as shown:
+        shown.open(tmp_path / "report.html", 900)
+        picture = "document.querySelector('.neighbourhood')"
+        disc = f"{picture}.querySelector('[role=button]')"
+        for event in ("new MouseEvent('click')", "new KeyboardEvent('keydown', {key: 'Enter'})"):
+            shown.ask(f"{picture}.querySelector('output').textContent = ''")
+            shown.ask(f"{disc}.dispatchEvent({event})")
+            text = shown.ask(f"{picture}.querySelector('output').textContent")
+            assert text and text == shown.ask(f"{disc}.getAttribute('aria-label')")
+        assert shown.ask(f"{disc}.getAttribute('aria-pressed')") == "true"
 
 
 def contrast(shown, element):

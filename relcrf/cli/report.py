@@ -21,9 +21,11 @@ from relcrf.cli.options import (
     run_manifest,
 )
 from relcrf.cli.output import format_size, print_json, print_line, print_note, show_progress
+from relcrf.clustering.costs import read_costs
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.decision_costs import DecisionCosts
 from relcrf.evaluation.splits import hold_out
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.report import page
@@ -53,6 +55,23 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             "--standard-errors", help="Compute standard errors of the largest weights; can take longer than training."
         ),
     ] = False
+    explanations: Annotated[
+        int,
+        typer.Option(
+            "--explanations",
+            metavar="INT",
+            min=0,
+            help="Number of held-out predictions to explain by their neighbours.",
+        ),
+    ] = 4
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            "--cost",
+            metavar="COSTS",
+            help="Costs of a missed value and of a false alarm, e.g. fn=10,fp=1: add thresholds.",
+        ),
+    ] = None
     cache: CacheOption = None
 
     def require_data(self) -> None:
@@ -71,10 +90,11 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             self.hide,
             self.learning_curve,
             self.standard_errors,
+            self.cost,
             self.cache,
         )
         if self.data is None and any(dependent):
-            message = "holdout options, --learning-curve, --standard-errors and --cache require --data"
+            message = "holdout options, --learning-curve, --standard-errors, --cost and --cache require --data"
             raise UsageError(Diagnostic("E359", message, hint="add --data with the tables"))
 
 
@@ -99,6 +119,7 @@ def report(
     path = out or run / "report.html"
     page.require_writable(path)
     options.require_data()
+    costs = None if options.cost is None else DecisionCosts(*read_costs(options.cost))
     fit, cache, evaluation = api.load_fit(run), None if options.cache is None else BlockCache(options.cache), None
     if options.data is not None:
         with show_progress(quiet=as_json) as display:
@@ -114,21 +135,25 @@ def report(
                 grounding,
                 None if held_out is None else held_out.hidden,
                 scored=None if held_out is None else held_out.test,
-                options=_option_words(dataset, options.manifest, plan),
+                options=_option_words(dataset, manifest, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
+                n_explained=options.explanations,
                 observe=display.report_inference,
             )
-    written = page.write_report(run, path, evaluation)
+    written = page.write_report(run, path, evaluation, costs)
     n_bytes = path.stat().st_size
     if as_json:
-        facts = {"run": run, "report": path, "bytes": n_bytes, "plots": written.plots}
+        headlines = {one.attribute: one.text for one in written.headlines}
+        facts = {"run": run, "headlines": headlines, "report": path, "bytes": n_bytes, "plots": written.plots}
         results = evaluation.predictions.measure_table().to_dicts() if evaluation and evaluation.predictions else []
         print_json({**facts, "warnings": written.warnings, "results": results})
         return
     note_cache_use(cache)
     for text in written.warnings:
         print_note(text)
+    for headline in written.headlines:
+        print_line(f"{headline.attribute}: {headline.text}" if len(written.headlines) > 1 else headline.text)
     print_line(f"wrote {path} ({format_size(n_bytes)}, {len(written.plots)} plots)")
 
 

@@ -30,7 +30,12 @@ def cost_threshold(false_negative: float, false_positive: float) -> float:
 
 
 def parse_costs(text: str) -> float:
-    """Return the threshold of costs such as `fn=10,fp=1`; see `cost_threshold`.
+    """Return the threshold of costs such as `fn=10,fp=1`; see `cost_threshold`. For errors see `read_costs`."""
+    return cost_threshold(*read_costs(text))
+
+
+def read_costs(text: str) -> tuple[float, float]:
+    """Return the costs of a false negative and of a false positive from a text such as `fn=10,fp=1`.
 
     Raises:
         UsageError: The text does not have this form, or a cost is not a positive finite number (E443).
@@ -44,7 +49,8 @@ def parse_costs(text: str) -> float:
     except ValueError:
         message = f"the costs '{text}' are not of the form fn=COST,fp=COST"
         raise UsageError(Diagnostic("E443", message, hint="use two positive numbers, e.g. fn=10,fp=1")) from None
-    return cost_threshold(false_negative, false_positive)
+    cost_threshold(false_negative, false_positive)
+    return false_negative, false_positive
 
 
 def log_odds(probability: float, name: str) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.unseen_templates import BACKENDS_WITH_PROPAGATION, unseen_template_warnings
 from relcrf.data.frame import Frame
+from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import listing
 from relcrf.language.check import check
 from relcrf.printable import escape_unprintable
@@ -22,10 +23,10 @@ MISMATCH_FRACTION = 0.05
 
 @dataclass(frozen=True)
 class Advice:
-    """A recommendation; `command` carries it out, and is empty if there is no such command."""
+    """A recommendation, and the commands that carry it out, if there are any."""
 
     text: str
-    command: str = ""
+    commands: tuple[str, ...] = ()
 
 
 def warnings(
@@ -96,30 +97,30 @@ def _training_warnings(
 
 def next_steps(
     learned: LearnedModel,
-    name: str,
+    path: str,
     moment_summary: moments.MomentSummary | None,
     holdout: HoldoutEvaluation | None,
     sections: Sequence[AttributeSection],
+    split: SplitPlan | None,
 ) -> list[Advice]:
     """Return recommended next steps, the most useful first.
 
     Args:
-        name: The name of the run folder.
+        path: The path of the run folder, see `reproduction.run_words`.
     """
-    run, options = shlex.quote(name), reproduction.DATA_PLACEHOLDER if holdout is None else holdout.options
-    data, all_options = shlex.join(options[:2]), shlex.join(options)
+    run, options = shlex.quote(path), _options(holdout)
+    data, all_options = shlex.join(reproduction.table_options(options)), shlex.join(options)
     out = []
     if not learned.converged:
         text = "Increase the number of iterations until learning converges; if it does not, increase l2."
         more_iterations = ("--set", "max_iterations=1000")
-        out.append(Advice(text, reproduction.variant_command(learned, name, options, more_iterations, "longer")))
+        out.append(Advice(text, (reproduction.variant_command(learned, path, options, more_iterations, "longer"),)))
     if not sections:
-        text = "Evaluate the run on unseen labels: pass the data, and hold out the same labels as in training."
-        out.append(Advice(text, f"relcrf report {run} {data} --split COLUMN --holdout VALUE"))
+        out.append(unscored(learned, path, holdout, split))
     if any(section.calibration.is_overconfident or section.calibration.is_underconfident for section in sections):
         text = "Calibrate the probabilities: cross-validation selects a factor by which all weights are multiplied."
         out.append(
-            Advice(text, reproduction.variant_command(learned, name, options, ("--calibrate", "5"), "calibrated"))
+            Advice(text, (reproduction.variant_command(learned, path, options, ("--calibrate", "5"), "calibrated"),))
         )
     for section in sections:
         out += _section_steps(section, f"relcrf explain {run}", all_options)
@@ -130,15 +131,43 @@ def next_steps(
     ):
         text = "Select the strength of the penalty on held-out labels."
         grid = ("--select", "l2=0.1,0.3,1,3")
-        out.append(Advice(text, reproduction.variant_command(learned, name, options, grid, "selected")))
+        out.append(Advice(text, (reproduction.variant_command(learned, path, options, grid, "selected"),)))
     if sections:
         text = "Cross-validate before you compare models or publish results: a single split has a high variance."
-        model, backend = shlex.quote(f"{name}/model.rcrf"), shlex.quote(learned.backend)
-        out.append(Advice(text, f"relcrf cv {model} {data} --backend {backend}"))
-    out.append(
-        Advice("Inspect the weights: list, filter and sort them by name.", f"relcrf weights {run} {all_options}")
-    )
+        out.append(Advice(text, (_evaluation_command(learned, path, data),)))
+    text = "Inspect the weights: list, filter and sort them by name."
+    out.append(Advice(text, (f"relcrf weights {run} {all_options}",)))
     return list(dict.fromkeys(out))
+
+
+def unscored(learned: LearnedModel, path: str, holdout: HoldoutEvaluation | None, split: SplitPlan | None) -> Advice:
+    """Return how to score a run on labels that it has not seen.
+
+    Args:
+        path: The path of the run folder, see `reproduction.run_words`.
+        split: The split of the training; None if training used all labels.
+    """
+    run, options = shlex.quote(path), reproduction.table_options(_options(holdout))
+    data = shlex.join(options)
+    placeholder = " Replace DATA with the folder of the tables." if holdout is None else ""
+    if split is not None and holdout is None:
+        return Advice(f"Evaluate the run on the labels that its training held out.{placeholder}",
+                      (f"relcrf report {run} {data}",))  # fmt: skip
+    text = "Cross-validate the model, or train it again without a fifth of the labels and evaluate it on these labels."
+    held_out = f"{path}-hide"
+    train = reproduction.variant_command(learned, path, options, ("--split", "hide=0.2"), "hide")
+    report = f"relcrf report {shlex.quote(held_out)} {data}"
+    return Advice(f"{text}{placeholder}", (_evaluation_command(learned, path, data), train, report))
+
+
+def _options(holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
+    """Return the options that name the data and the held-out labels."""
+    return reproduction.DATA_PLACEHOLDER if holdout is None else holdout.options
+
+
+def _evaluation_command(learned: LearnedModel, path: str, data: str) -> str:
+    """Return the command that cross-validates the run's backend."""
+    return f"relcrf evaluate {reproduction.model_path(path)} {data} --folds 5 --backend {shlex.quote(learned.backend)}"
 
 
 def _section_steps(section: AttributeSection, explain: str, options: str) -> list[Advice]:
@@ -156,7 +185,7 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
     elif section.gain is not None and not section.gain.is_gain:
         text = f"{name}: the relations have no significant effect. Add labels or links, or use the simpler local model."
         out.append(Advice(text))
-    for truth, answer, count, labels in confusion.pairs.rows(1):
+    for truth, answer, count, labels, _ in confusion.pairs.rows(1):
         text = (
             f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}' (the most frequent error). "
             "Add features or links that distinguish these two values."
@@ -167,5 +196,5 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
             f"{variable} is predicted as '{answer}' with probability {probability:.1%}, but labelled '{truth}'. Examine the "
             "explanation, and check the label."
         )
-        out.append(Advice(text, f"{explain} {shlex.quote(escape_unprintable(variable))} {options}"))
+        out.append(Advice(text, (f"{explain} {shlex.quote(escape_unprintable(variable))} {options}",)))
     return out

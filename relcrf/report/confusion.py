@@ -16,6 +16,9 @@ MAX_STATES = 12
 MAX_PAIRS = 15
 MAX_MISTAKES = 10
 
+MAX_EXAMPLES = 3
+"""Maximum number of examples of one confusion."""
+
 
 @dataclass(frozen=True)
 class Confusion:
@@ -25,7 +28,8 @@ class Confusion:
         counts: The confusion matrix, one row per true value and one column per predicted value; empty with more than
             `MAX_STATES` values.
         pairs: The most frequent confusions, most frequent first; columns: `truth`, `answer` (the predicted value),
-            `count`, and `labels` (the number of labels with the true value).
+            `count`, `labels` (the number of labels with the true value) and `examples` (the variables with the most
+            confident of these errors).
         mistakes: The most confident errors, most confident first; columns: `name`, `truth`, `answer`, `probability`
             (the probability of the predicted value) and `of_truth` (the probability of the true value).
     """
@@ -50,10 +54,22 @@ def count_confusions(scored: ScoredLabels, values: Sequence[str], names: Sequenc
     truth, answer = np.divmod(
         np.argsort(-wrong, axis=None, kind="stable")[: min(MAX_PAIRS, np.count_nonzero(wrong))], k
     )
-    pairs = {"truth": texts[truth], "answer": texts[answer], "count": wrong[truth, answer], "labels": labels[truth]}
     confidence, _ = scored.confidence_bins
     mistaken = np.flatnonzero(scored.modes != scored.truth)
-    mistaken = mistaken[np.argsort(-confidence[mistaken], kind="stable")[:MAX_MISTAKES]]
+    mistaken = mistaken[np.argsort(-confidence[mistaken], kind="stable")]
+    cells = scored.truth[mistaken] * k + scored.modes[mistaken]
+    examples = [
+        ", ".join(f"{names[one]} ({confidence[one]:.0%})" for one in mistaken[cells == cell][:MAX_EXAMPLES])
+        for cell in truth * k + answer
+    ]
+    pairs = {
+        "truth": texts[truth],
+        "answer": texts[answer],
+        "count": wrong[truth, answer],
+        "labels": labels[truth],
+        "examples": np.array([*examples, ""], dtype=object)[:-1],
+    }
+    mistaken = mistaken[:MAX_MISTAKES]
     mistakes = {
         "name": np.array(names, dtype=object)[mistaken],
         "truth": texts[scored.truth[mistaken]],

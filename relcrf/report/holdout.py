@@ -14,12 +14,14 @@ from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
 from relcrf.evaluation.leakage import measure_leakage
 from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, FoldPrediction, Predictions, predicted_blocks
 from relcrf.evaluation.runner import predict_fold, predict_fold_with_model, predict_frequencies
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
 from relcrf.evaluation.standard_errors import StandardErrors
+from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.report.weights import shown_weights
@@ -76,7 +78,11 @@ class HoldoutEvaluation:
         verdict: The convergence status of inference; None if no labels are held out.
         predictions: The predictions of the baselines and of `system`; None if no labels are held out.
         names: The names of the test variables by attribute.
+        n_neighbours: The numbers of neighbours of the test variables with a training label, by attribute; a neighbour
+            counts once for each factor that it shares with the variable.
         no_local_reason: The reason why the local model is unavailable; empty if the local model is available.
+        explanations: The explanations of a random sample of the held-out variables.
+        no_explanations_reason: The reason why the backend cannot explain predictions; empty if it can.
         leakage_notes: The interpretation of the leakage from training to test labels.
         curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
             labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
@@ -91,8 +97,11 @@ class HoldoutEvaluation:
     verdict: Verdict | None = None
     predictions: Predictions | None = None
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    n_neighbours: Mapping[str, np.ndarray] = field(default_factory=dict)
     no_local_reason: str = ""
     leakage_notes: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    no_explanations_reason: str = ""
     curve: Mapping[str, Frame] = field(default_factory=dict)
 
     @property
@@ -110,6 +119,7 @@ def evaluate_holdout(
     options: tuple[str, ...] = (),
     with_curve: bool = False,
     with_errors: bool = False,
+    n_explained: int = 0,
     observe: Observer = ignore_progress,
 ) -> HoldoutEvaluation:
     """Predict the held-out labels with a run, and train baselines on the other labels.
@@ -120,6 +130,7 @@ def evaluate_holdout(
         scored: Mask of the held-out variables whose labels are scored, shape (n_variables,). Default: all.
         options: See `HoldoutEvaluation`.
         with_curve: Whether to compute a learning curve by training on `CURVE_FRACTIONS` of the training labels.
+        n_explained: The number of held-out variables whose predictions are explained, a random sample.
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:
@@ -145,7 +156,8 @@ def evaluate_holdout(
     )
     if not fold.n_test:
         return evaluation
-    return _with_predictions(evaluation, fit, grounding, fold, with_curve=with_curve, observe=observe)
+    evaluation = _with_predictions(evaluation, fit, grounding, fold, with_curve=with_curve, observe=observe)
+    return _with_explanations(evaluation, learned, grounding, fold, n_explained)
 
 
 def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
@@ -200,16 +212,14 @@ def _with_predictions(
         )
     predictions = Predictions.from_folds(grounding, [fold], by_system, {})
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
+    variables = {b.name: run_prediction.variables[b.index_slice(run_prediction.variables)] for b in blocks}
+    n_neighbours, _ = labelled_neighbours(grounding.graph, fold.train_mask(labelled))
     return replace(
         evaluation,
         verdict=inferred.verdict,
         predictions=predictions,
-        names={
-            b.name: tuple(
-                grounding.variable_names(run_prediction.variables[b.index_slice(run_prediction.variables)]).tolist()
-            )
-            for b in blocks
-        },
+        names={name: tuple(grounding.variable_names(tested).tolist()) for name, tested in variables.items()},
+        n_neighbours={name: n_neighbours[tested] for name, tested in variables.items()},
         no_local_reason=no_local_reason,
         leakage_notes=measure_leakage(grounding, [fold]).interpretation,
         curve={
@@ -220,6 +230,22 @@ def _with_predictions(
             if curve
         },
     )
+
+
+def _with_explanations(
+    evaluation: HoldoutEvaluation, learned: LearnedModel, grounding: Grounding, fold: Fold, n_explained: int
+) -> HoldoutEvaluation:
+    """Return the evaluation with the explanations of a random sample of held-out variables."""
+    tested = np.flatnonzero(fold.test)
+    sample = np.random.default_rng(0).choice(tested, min(n_explained, len(tested)), replace=False)
+    try:
+        cases = (
+            ExplanationCase.from_model(learned, grounding, int(variable), fold.test | fold.hidden)
+            for variable in sample
+        )
+        return replace(evaluation, explanations=tuple(explain(case) for case in cases))
+    except UsageError as error:
+        return replace(evaluation, no_explanations_reason=error.diagnostics[0].message)
 
 
 def _shared_settings(learned: LearnedModel) -> dict[str, object]:

@@ -1,9 +1,10 @@
-"""The HTML report of a run folder: a single self-contained file without scripts."""
+"""The HTML report of a run folder: a single self-contained file; its only script handles the pictures of neighbourhoods."""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,12 +20,14 @@ from relcrf.backends.provenance import TrainingProtocol
 from relcrf.data.extras import import_extra
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.chosen_backend import BackendChoice
+from relcrf.evaluation.decision_costs import DecisionCosts
 from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import model_text
 from relcrf.printable import escape_unprintable
-from relcrf.report import advice, distributions, moments, network, optimisation, reproduction, weights
+from relcrf.report import advice, distributions, influence, moments, network, optimisation, reproduction, weights
+from relcrf.report.headline import Headline
 from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.plot import EXTRA, Plot
 from relcrf.report.results import build_sections
@@ -50,11 +53,13 @@ class ReportPage:
         html: The page.
         plots: The titles of the plots on the page.
         warnings: The warnings on the page.
+        headlines: The headline of each attribute with held-out labels.
     """
 
     html: str
     plots: tuple[str, ...]
     warnings: tuple[str, ...]
+    headlines: tuple[Headline, ...] = ()
 
 
 def require_writable(out: Path) -> None:
@@ -71,11 +76,14 @@ def require_writable(out: Path) -> None:
         import_extra(package, EXTRA, PURPOSE)
 
 
-def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+def write_report(
+    run: Path, out: Path, holdout: HoldoutEvaluation | None = None, costs: DecisionCosts | None = None
+) -> ReportPage:
     """Write the report of a run folder atomically; create the parent folder.
 
     Args:
         holdout: The evaluation on held-out labels, see `report/holdout.py`.
+        costs: The costs of errors, for which the page has thresholds.
 
     Raises:
         UsageError: See `require_writable`.
@@ -83,17 +91,19 @@ def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None)
         OSError: The path is not writable.
     """
     require_writable(out)
-    page = render_report(run, holdout)
+    page = render_report(run, holdout, costs)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page.html)
     return page
 
 
-def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+def render_report(
+    run: Path, holdout: HoldoutEvaluation | None = None, costs: DecisionCosts | None = None
+) -> ReportPage:
     """Render the report of a run folder. For arguments and errors see `write_report`."""
     learned, timings, provenance = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     protocol = TrainingProtocol() if provenance is None else provenance.protocol
-    name = Path(os.path.abspath(run)).name
+    name, path, split = Path(os.path.abspath(run)).name, reproduction.run_words(run), protocol.split_plan
     stages = [
         (stage, columns, optimisation.plot_stage(stage, columns))
         for stage, columns in optimisation.split_stages(learned.log, timings.step_seconds)
@@ -103,10 +113,12 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
         _graph_plots(learned),
         moments.summarise_moments(learned),
     )
-    attribute_sections = [] if holdout is None else build_sections(holdout)
+    attribute_sections = [] if holdout is None else build_sections(holdout, costs)
     templates = weights.template_table(learned)
     errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
     learnable = learned.layout.learnable_mask()
+    explanations = () if holdout is None else holdout.explanations
+    script = read_resource("neighbourhood.js")
     warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
     html = (
         page_environment(PURPOSE)
@@ -119,12 +131,19 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
             n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
             warnings=warning_texts,
             holdout=holdout,
+            costs=costs,
             sections=attribute_sections,
-            steps=advice.next_steps(learned, name, moment_summary, holdout, attribute_sections),
+            steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
+            links=influence.largest_links(explanations),
+            neighbourhoods=influence.draw_neighbourhoods(explanations),
+            script=script,
+            script_hash=influence.script_hash(script),
+            unscored=advice.unscored(learned, path, holdout, split),
             phases=timings.phases,
             model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
             templates=templates,
-            command=reproduction.train_command(learned, name, () if holdout is None else holdout.options, protocol),
+            reproduce=f"relcrf reproduce {shlex.quote(path)} {shlex.join(_table_options(holdout))}",
+            command=reproduction.train_command(learned, path, () if holdout is None else holdout.options, protocol),
             provenance=provenance,
             versions=reproduction.package_versions(),
             stages=stages,
@@ -143,7 +162,14 @@ def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> Report
         graph,
     ]
     plot_groups += [[moment_summary.plot]] if moment_summary is not None else []
-    return ReportPage(html, tuple(plot.title for plots in plot_groups for plot in plots), tuple(warning_texts))
+    titles = tuple(plot.title for plots in plot_groups for plot in plots)
+    headlines = tuple(section.headline for section in attribute_sections)
+    return ReportPage(html, titles, tuple(warning_texts), headlines)
+
+
+def _table_options(holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
+    """Return the options that name the tables, or a placeholder."""
+    return reproduction.DATA_PLACEHOLDER if holdout is None else reproduction.table_options(holdout.options)
 
 
 def page_environment(purpose: str) -> Any:
@@ -202,7 +228,7 @@ def _format_measure(value: float) -> str:
 
 def _format_percentage(value: float | None) -> str:
     """Format a fraction as a percentage; empty if it is undefined."""
-    return "" if value is None else f"{value:.1%}"
+    return "" if value is None or math.isnan(value) else f"{value:.1%}"
 
 
 def _format_sentence(text: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import relcrf
@@ -18,11 +20,22 @@ DATA_PLACEHOLDER = ("--data", "DATA")
 """Placeholder for unknown data."""
 
 
-def train_command(learned: LearnedModel, name: str, options: Sequence[str], protocol: TrainingProtocol) -> str:
-    """Return the command that repeats the training, to be run in the parent of the run folder; one option per line.
+def run_words(run: Path) -> str:
+    """Return the path of a run for commands that are pasted in the current folder, as it was given if it has a name."""
+    return os.path.abspath(run) if run.name in ("", "..") else str(run)
+
+
+def table_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the options that name the tables, without those that name held-out labels."""
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return tuple(word for pair in pairs if pair[0] in ("--data", "--manifest") for word in pair)
+
+
+def train_command(learned: LearnedModel, run: str, options: Sequence[str], protocol: TrainingProtocol) -> str:
+    """Return the command that repeats the training; one option per line.
 
     Args:
-        name: The name of the run folder.
+        run: The path of the run folder, see `run_words`.
         options: The command-line options that name the data and the held-out labels. If they are empty, the command
             contains a placeholder for the data and the split of the protocol.
     """
@@ -32,23 +45,23 @@ def train_command(learned: LearnedModel, name: str, options: Sequence[str], prot
     request = learned.original_request
     options_with_values += [("--backend", request.backend), *_setting_options(request.settings)]
     options_with_values += [("--calibrate", str(protocol.calibrate))] if protocol.calibrate else []
-    options_with_values += [("--out", f"{name}-again")]
+    options_with_values += [("--out", f"{run}-again")]
     lines = [
-        f"relcrf train {_model_path(name)}",
+        f"relcrf train {model_path(run)}",
         *(f"    {option} {shlex.quote(value)}" for option, value in options_with_values),
     ]
     return " \\\n".join(lines)
 
 
 def variant_command(
-    learned: LearnedModel, name: str, options: Sequence[str], extra_options: Sequence[str], suffix: str
+    learned: LearnedModel, run: str, options: Sequence[str], extra_options: Sequence[str], suffix: str
 ) -> str:
     """Return a command that trains the run's backend with its non-default settings and with further options.
 
     If backend `auto` was requested, the command names the backend that it chose, which accepts more options.
 
     Args:
-        name, options: See `train_command`.
+        run, options: See `train_command`.
         suffix: The suffix of the name of the new run folder.
     """
     defaults = asdict(make_backend(learned.backend)) if learned.backend in backend_names() else {}
@@ -64,13 +77,14 @@ def variant_command(
         *setting_words,
         *extra_options,
         "--out",
-        f"{name}-{suffix}",
+        f"{run}-{suffix}",
     ]
-    return f"relcrf train {_model_path(name)} {shlex.join(words)}"
+    return f"relcrf train {model_path(run)} {shlex.join(words)}"
 
 
-def _model_path(name: str) -> str:
-    return shlex.quote(f"{name}/model.rcrf")
+def model_path(run: str) -> str:
+    """Return the quoted path of a run's model."""
+    return shlex.quote(f"{run}/model.rcrf")
 
 
 def _setting_options(settings: Mapping[str, Any]) -> list[tuple[str, str]]:

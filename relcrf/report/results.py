@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from relcrf.data.frame import Frame
+from relcrf.evaluation.class_measures import measure_classes
+from relcrf.evaluation.decision_costs import DecisionCosts, ThresholdChoice, choose_threshold
+from relcrf.evaluation.intervals import Clusters
+from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.neighbour_gain import NeighbourGain, gain_by_neighbours
 from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstimate, Predictions
 from relcrf.report.calibration import Calibration, measure_calibration
+from relcrf.report.class_plots import plot_curves
 from relcrf.report.comparison_plots import error_bars
-from relcrf.report.confusion import Confusion, count_confusions
+from relcrf.report.confusion import MAX_STATES, Confusion, count_confusions
+from relcrf.report.headline import Headline, build_headline
 from relcrf.report.holdout import CURVE_COLUMNS, HoldoutEvaluation, LabelCounts
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
@@ -83,9 +92,13 @@ class AttributeSection:
         systems: The names of the baselines and of the run's backend.
         resampling_unit: The units that the bootstrap resamples: `components` or `labels`.
         gain: The difference from the local model; None if the local model is missing or is the run itself.
+        classes: See `measure_classes`.
+        thresholds: The thresholds by the costs of errors; empty without costs.
+        neighbour_gains: The gain by the number of labelled neighbours; empty if `gain` is None.
     """
 
     labels: LabelCounts
+    headline: Headline
     systems: tuple[str, ...]
     measures: tuple[MeasureRow, ...]
     run_estimates: Mapping[str, MeasureEstimate]
@@ -94,16 +107,23 @@ class AttributeSection:
     confusion: Confusion
     calibration: Calibration
     plots: tuple[Plot, ...]
+    classes: Frame
+    thresholds: tuple[ThresholdChoice, ...]
+    neighbour_gains: tuple[NeighbourGain, ...]
 
 
-def build_sections(holdout: HoldoutEvaluation) -> list[AttributeSection]:
-    """Build a section for each attribute with held-out labels."""
+def build_sections(holdout: HoldoutEvaluation, costs: DecisionCosts | None = None) -> list[AttributeSection]:
+    """Build a section for each attribute with held-out labels; with `costs`, it has a threshold for each value."""
     if holdout.predictions is None:
         return []
-    return [_build_section(holdout, holdout.predictions, labels) for labels in holdout.labels if labels.n_held_out]
+    return [
+        _build_section(holdout, holdout.predictions, labels, costs) for labels in holdout.labels if labels.n_held_out
+    ]
 
 
-def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: LabelCounts) -> AttributeSection:
+def _build_section(
+    holdout: HoldoutEvaluation, results: Predictions, labels: LabelCounts, costs: DecisionCosts | None
+) -> AttributeSection:
     name, systems = labels.name, tuple(results.systems)
     estimates = {system: results.estimates(system, name) for system in systems}
     gain = None
@@ -113,9 +133,11 @@ def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: Lab
     scored, clusters = results.pooled(holdout.system, name), results.clusters(name)
     calibrated, points = measure_calibration(name, scored, clusters), holdout.curve.get(name, Frame({}))
     plots = [_systems_plot(name, estimates, measure) for measure in ("accuracy", "log_loss")]
+    plots += [*plot_curves(name, scored, tuple(labels.values))]
     plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
     return AttributeSection(
         labels,
+        build_headline(results, holdout.system, name),
         systems,
         tuple(_measure_rows(estimates)),
         estimates[holdout.system],
@@ -124,7 +146,21 @@ def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: Lab
         count_confusions(scored, tuple(labels.values), holdout.names[name]),
         calibrated,
         tuple(plots),
+        measure_classes(scored, tuple(labels.values)),
+        _choose_thresholds(scored, tuple(labels.values), costs, clusters),
+        () if gain is None else gain_by_neighbours(results, holdout.system, name, holdout.n_neighbours[name]),
     )
+
+
+def _choose_thresholds(
+    scored: ScoredLabels, values: tuple[str, ...], costs: DecisionCosts | None, clusters: Clusters
+) -> tuple[ThresholdChoice, ...]:
+    """Choose a threshold for the second of two values, otherwise for each of the most frequent values against the rest."""
+    if costs is None:
+        return ()
+    counts = np.bincount(scored.truth, minlength=len(values))
+    states = [1] if len(values) == 2 else np.argsort(-counts, kind="stable")[:MAX_STATES].tolist()
+    return tuple(choose_threshold(scored, values[state], state, costs, clusters) for state in states if counts[state])
 
 
 def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:

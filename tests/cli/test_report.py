@@ -37,7 +37,17 @@ def test_report_is_written_to_file(relcrf_, relcrf_json, run, web, tmp_path):
 def test_report_with_data(relcrf_, relcrf_json, web, tmp_path):
     held = ("--split", "school", "--holdout", "s1")
     assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, *held, "--out", tmp_path / "run")[0] == 0
-    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--learning-curve", "--standard-errors")
+    code, found = relcrf_json(
+        "report",
+        tmp_path / "run",
+        "--data",
+        web,
+        *held,
+        "--learning-curve",
+        "--standard-errors",
+        "--cost",
+        "fn=10,fp=1",
+    )
     assert code == 0 and "Page.category: learning curve" in found["plots"]
     figures = {(row["system"], row["measure"]): row for row in found["results"]}
     assert {system for system, _ in figures} == {"majority", "local", "ess"}
@@ -45,6 +55,8 @@ def test_report_with_data(relcrf_, relcrf_json, web, tmp_path):
     assert (
         0 <= accuracy["low"] <= accuracy["value"] <= accuracy["high"] <= 1 and accuracy["attribute"] == "Page.category"
     )
+    assert "held-out labels." in found["headlines"]["Page.category"]
+    assert "treat none" in (tmp_path / "run" / "report.html").read_text()
     assert [text for text in found["warnings"] if "Too few labels are held out" in text]
     scored = relcrf_json("evaluate", tmp_path / "run", "--data", web, *held)[1]["attributes"]["Page.category"]
     assert scored["accuracy"] == pytest.approx(accuracy["value"])
@@ -64,6 +76,8 @@ def test_mistakes(relcrf_, run, web, tmp_path):
         ((run, "--split", "school", "--holdout", "s1"), 2, "E359"),
         ((run, "--learning-curve"), 2, "E359"),
         ((run, "--standard-errors"), 2, "E359"),
+        ((run, "--cost", "fn=10,fp=1"), 2, "E359"),
+        ((run, "--data", web, "--cost", "fn=10"), 2, "E443"),
         ((run, "--data", web, "--split", "school"), 2, "E341"),
         ((run, "--data", web, "--split", "school", "--holdout", "x"), 2, "E340"),
         ((run, "--data", tmp_path / "nothing"), 3, "E2"),

@@ -1,6 +1,8 @@
 """Reports with data: scores on held-out labels, plots, recommendations and their commands."""
 
+import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,12 +16,16 @@ import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
 from relcrf.cli.options import HoldoutOptions
-from relcrf.evaluation.intervals import Clusters
+from relcrf.evaluation.intervals import MIN_CLUSTERS, UNDEFINED, Clusters
 from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.predictions import MeasureDifference
 from relcrf.report import page
 from relcrf.report.calibration import measure_calibration
 from relcrf.report.confusion import MAX_STATES, count_confusions
+from relcrf.report.headline import BaselineComparison, Headline
 from relcrf.report.holdout import evaluate_holdout
+from relcrf.report.influence import script_hash
+from relcrf.report.results import build_sections
 from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
@@ -73,6 +79,11 @@ def holdout(run, web):
     return evaluate_run(run, web, with_curve=True, with_errors=True)
 
 
+@pytest.fixture(scope="module")
+def explained(run, web):
+    return evaluate_run(run, web, n_explained=3)
+
+
 def test_scores_equal_predict(run, web, holdout):
     fit = api.load_fit(run)
     grounding = fit.ground(relcrf.Dataset(web))
@@ -117,9 +128,9 @@ def test_report_with_data(run, holdout):
     assert "standard error" in html.text("th") and "Most confident errors" in html.text("h4")
     assert page.render_report(run, holdout).html == made.html
     # Commands contain the options of the report.
-    (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
+    (again,) = [text for text in html.text("pre") if text.startswith(f"relcrf train {run}/model.rcrf \\")]
     assert "--split school \\\n" in again and "--holdout s1" in again
-    assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
+    assert [text for text in html.text("pre") if text.startswith(f"relcrf explain {run} 'Page(p")]
 
 
 def test_reproduction_command_trains_equal_weights(run, web, holdout, place, monkeypatch, capsys):
@@ -136,7 +147,7 @@ def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
     run = train_run(place / "a run", relcrf.load(resource_path("models", "webkb.rcrf")), web, **settings)
     found = Page(page.render_report(run, evaluate_run(run, web)).html).text("pre")
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
-    assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
+    assert [step[1] for step in steps] == ["train", "train", "explain", "evaluate", "weights"]
     longer, calibrated = steps[:2]
     assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are computed on the training labels"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
@@ -147,9 +158,18 @@ def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
         assert code == 0, (step, err)
 
 
-def test_report_without_held_out_labels(run, web):
-    html = Page(page.render_report(run, evaluate_run(run, web, held=None)).html)
+def test_report_without_held_out_labels(run, web, place, monkeypatch, capsys):
+    """The headline refers to commands that cross-validate, or train and evaluate; they run as printed."""
+    monkeypatch.chdir(place)
+    html = Page(page.render_report(Path("web"), evaluate_run(run, web, held=None)).html)
     html.require_closed()
+    assert "Not evaluated on held-out labels." in html.text("span")
+    steps = [shlex.split(text) for text in html.text("pre") if text.startswith("relcrf ") and "\\\n" not in text]
+    assert [step[1] for step in steps[:3]] == ["evaluate", "train", "report"]
+    for step in steps[1:3]:
+        code, out, err = relcrf_command(capsys, monkeypatch, *step[1:])
+        assert code == 0, (step, err)
+    assert "held-out labels." in out, "the report of the second run has a headline"
     assert [text for text in html.text("p") if text.startswith("No labels are held out of these data")]
     assert "standard error" not in html.text("th") and "--standard-errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
@@ -209,7 +229,7 @@ def test_confusions_of_many_states_are_pairs():
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
     }
     assert found.counts == () and found.pairs["count"][0] == max(counts.values())
-    assert all(counts[truth, answer] == count for truth, answer, count, _ in found.pairs.rows())
+    assert all(counts[truth, answer] == count for truth, answer, count, *_ in found.pairs.rows())
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
     assert found.mistakes["name"][0] == str(surest)
     few = count_confusions(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
@@ -232,10 +252,66 @@ def test_calibration_advice(said, happens, words):
     assert found.interval[0] <= said - happens <= found.interval[1]
 
 
+EQUAL = MeasureDifference(0.0, -0.0, 0.0, UNDEFINED)
+
+
+@pytest.mark.parametrize(
+    ("difference", "units", "tone", "words"),
+    [
+        ((0.1, 0.05, 0.15), 10, "good", "Better than majority by 10.0 points of accuracy [5.0, 15.0]"),
+        ((-0.1, -0.15, -0.05), 10, "bad", "Worse than majority by 10.0 points of accuracy [5.0, 15.0]"),
+        ((0.1, 0.0, 0.15), 10, "unclear", "No clear difference from majority: +10.0 points of accuracy [+0.0, +15.0]"),
+        ((0.1, 0.1, 0.1), 9, "unclear", "No clear difference from majority: +10.0 points"),
+    ],
+)
+def test_headline_is_green_only_if_the_interval_excludes_zero(difference, units, tone, words):
+    """An interval from fewer than ten resampled units gives no verdict."""
+    compared = BaselineComparison("majority", MeasureDifference(*difference, UNDEFINED), EQUAL, units >= MIN_CLUSTERS)
+    found = Headline("E.d", 0.7, (compared,), 1200, 1)
+    assert found.text.startswith(words) and found.text.endswith(", on 1,200 held-out labels.")
+    assert [style for style, _ in found.parts if style] == [tone]
+
+
+def test_headline_reports_the_log_loss_if_the_accuracies_do_not_differ():
+    loss = MeasureDifference(-0.08, -0.125, -0.034, UNDEFINED)
+    found = Headline("E.d", 0.7, (BaselineComparison("local", EQUAL, loss, is_reliable=True),), 100, 1)
+    assert "[-0.0, +0.0], but better probabilities: log-loss lower by 0.080 [0.034, 0.125], on" in found.text
+    assert [style for style, _ in found.parts if style] == ["unclear", "good"]
+    clear = BaselineComparison("local", MeasureDifference(0.1, 0.05, 0.15, UNDEFINED), loss, is_reliable=True)
+    assert "log-loss" not in Headline("E.d", 0.7, (clear,), 100, 1).text
+
+
+def test_gain_by_labelled_neighbours(run, holdout):
+    """The rows partition the held-out labels, and their accuracies are those of the labels that they contain."""
+    (section,) = build_sections(holdout)
+    rows, results = section.neighbour_gains, holdout.predictions
+    n_neighbours = holdout.n_neighbours["Page.category"]
+    assert sum(row.n_labels for row in rows) == section.labels.n_held_out == len(n_neighbours)
+    for system in ("ess", "local"):
+        correct = results.pooled(system, "Page.category").item_measures["accuracy"]
+        for row in rows:
+            low, high = row.accuracy[system][1]
+            assert low <= row.accuracy[system][0] <= high
+            if row.neighbours in ("0", "1", "2"):
+                mask = n_neighbours == int(row.neighbours)
+                assert row.n_labels == mask.sum() and row.accuracy[system][0] == pytest.approx(correct[mask].mean())
+    total = sum(row.n_labels * row.gain[0] for row in rows) / len(n_neighbours)
+    assert total == pytest.approx(section.gain.accuracy.value)
+    assert "Gain by labelled neighbours" in Page(page.render_report(run, holdout).html).text("h4")
+
+
+def test_headline_equals_the_differences(run, holdout):
+    (found,) = page.render_report(run, holdout).headlines
+    html = Page(page.render_report(run, holdout).html)
+    for one, name in zip(found.comparisons, ("majority", "local"), strict=True):
+        assert one.accuracy == holdout.predictions.differences("ess", name, "Page.category")["accuracy"]
+        assert any(one.text[1:] in text for text in html.text("span"))
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_page_in_a_browser(run, holdout, tmp_path):
+def test_page_in_a_browser(run, explained, tmp_path):
     """Check that the page never scrolls sideways, and that its text has sufficient contrast."""
-    page.write_report(run, tmp_path / "report.html", holdout)
+    page.write_report(run, tmp_path / "report.html", explained)
     with browser(tmp_path / "profile") as shown:
         papers = []
         for width in (320, 1600):
@@ -253,6 +329,36 @@ def test_page_in_a_browser(run, holdout, tmp_path):
         assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
         shown.picture(tmp_path / "page.png", whole=False)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_explained_links(run, explained):
+    """The links and pictures are those of the explanations of a sample; the policy allows exactly the script of the page."""
+    made = page.render_report(run, explained).html
+    html = Page(made)
+    assert len(explained.explanations) == 3
+    parts = [part for one in explained.explanations for part in one.contributions if part.neighbours]
+    largest = max(parts, key=lambda part: abs(part.amount))
+    assert f"{largest.amount:+.3f}" in html.text("td") and str(largest.neighbours[0]) in " ".join(html.text("td"))
+    (script,) = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    (policy,) = [a["content"] for tag, a in html.elements if tag == "meta" and "Security" in a.get("http-equiv", "")]
+    assert f"script-src '{script_hash(script)}';" in policy and "unsafe-inline" not in policy.split("script-src")[1]
+    labels = [a["aria-label"] for tag, a in html.elements if tag == "g" and a.get("role") == "button"]
+    assert labels and set(labels) <= {*html.text("li")}, "the page has the same texts without the script"
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_neighbourhood_shows_a_neighbour_on_click_and_key(run, explained, tmp_path):
+    page.write_report(run, tmp_path / "report.html", explained)
+    with browser(tmp_path / "profile") as shown:
+        shown.open(tmp_path / "report.html", 900)
+        picture = "document.querySelector('.neighbourhood')"
+        disc = f"{picture}.querySelector('[role=button]')"
+        for event in ("new MouseEvent('click')", "new KeyboardEvent('keydown', {key: 'Enter'})"):
+            shown.ask(f"{picture}.querySelector('output').textContent = ''")
+            shown.ask(f"{disc}.dispatchEvent({event})")
+            text = shown.ask(f"{picture}.querySelector('output').textContent")
+            assert text and text == shown.ask(f"{disc}.getAttribute('aria-label')")
+        assert shown.ask(f"{disc}.getAttribute('aria-pressed')") == "true"
 
 
 def contrast(shown, element):

@@ -1,0 +1,68 @@
+"""The gain of a relational model over the local model, by the number of labelled neighbours of a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.evaluation.intervals import MIN_CLUSTERS, Interval, percentile_interval
+from relcrf.evaluation.predictions import LOCAL, Predictions
+
+NEIGHBOUR_BINS = ((0, 0), (1, 1), (2, 2), (3, 5), (6, None))
+"""Lowest and highest number of labelled neighbours of each row; the last row has no upper limit."""
+
+
+@dataclass(frozen=True)
+class NeighbourGain:
+    """The accuracy of a model and of `local` on the variables with a number of labelled neighbours.
+
+    Args:
+        accuracy: The accuracy of each of the two systems with its 95 % bootstrap interval, by the system's name.
+        gain: The paired difference in accuracy, with its interval.
+        is_reliable: Whether the bootstrap resamples enough units for a verdict.
+    """
+
+    neighbours: str
+    n_labels: int
+    accuracy: Mapping[str, tuple[float, Interval]]
+    gain: tuple[float, Interval]
+    is_reliable: bool
+
+    @property
+    def tone(self) -> str:
+        """The style class: `good` or `bad` if the interval of the gain excludes 0, otherwise `unclear`."""
+        low, high = self.gain[1]
+        if self.is_reliable and low > 0.0:
+            return "good"
+        return "bad" if self.is_reliable and high < 0.0 else "unclear"
+
+
+def gain_by_neighbours(
+    results: Predictions, system: str, attribute: str, n_neighbours: np.ndarray
+) -> tuple[NeighbourGain, ...]:
+    """Compare a system with `local` on the test labels with each number of labelled neighbours.
+
+    Args:
+        n_neighbours: The number of labelled neighbours of each test label, in the order of `Predictions.pooled`.
+    """
+    correct = {name: results.pooled(name, attribute).item_measures["accuracy"] for name in (system, LOCAL)}
+    clusters = results.clusters(attribute)
+    resamples = list(clusters.bootstrap_weights())
+    rows = []
+    for low, high in NEIGHBOUR_BINS:
+        items = np.flatnonzero((n_neighbours >= low) & (n_neighbours <= (np.inf if high is None else high)))
+        if not len(items):
+            continue
+        weights = [one[items] / one[items].sum() for one in resamples if one[items].any()]
+
+        def estimate(values: np.ndarray, weights: list[np.ndarray] = weights) -> tuple[float, Interval]:
+            return float(values.mean()), percentile_interval([float(one @ values) for one in weights])
+
+        by_system = {name: estimate(values[items]) for name, values in correct.items()}
+        gain = estimate(correct[system][items] - correct[LOCAL][items])
+        text = str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+        is_reliable = len(np.unique(clusters.index[items])) >= MIN_CLUSTERS
+        rows.append(NeighbourGain(text, len(items), by_system, gain, is_reliable))
+    return tuple(rows)

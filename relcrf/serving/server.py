@@ -19,6 +19,9 @@ from relcrf.errors import Diagnostic, UsageError
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the thread of predictions releases the interpreter for the event loop; Python's 5 ms delay each answer."""
 
+_STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Signals after which the server stops, as far as the system has them."""
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -104,9 +107,8 @@ class _GracefulServer(Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle the signals of the context; queries of requests in flight are not interrupted meanwhile."""
         wakeup = signal.set_wakeup_fd(-1)
-        handlers = {
-            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
+        numbers = [getattr(signal, name) for name in _STOP_SIGNALS if hasattr(signal, name)]
+        handlers = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:

@@ -220,7 +220,8 @@ def _line_svg(x: float, y: float, end_x: float, end_y: float, text: str) -> str:
     text_x, anchor = (end_x + 5, "start") if is_left else (end_x - 5, "end")
     return (
         f'<path d="{path}" fill="none" stroke="var(--first)" stroke-width="1.5"/>'
-        f'<text x="{text_x:g}" y="{end_y - 3:.1f}" text-anchor="{anchor}" font-size="11">{_escape(shown)}{_tooltip(text, shown)}</text>'
+        f'<text x="{text_x:g}" y="{end_y - 3:.1f}" text-anchor="{anchor}" font-size="11">'
+        f"{_escape(shown)}{_tooltip(text, shown)}</text>"
     )
 
 

@@ -80,7 +80,17 @@ def browser(folder):
     """Start a browser that stores its files in a folder."""
     to_read, send = os.pipe()
     receive, to_write = os.pipe()
-    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe")
+    flags = (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--remote-debugging-pipe",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    )
     # The browser reads from descriptor 3 and writes to 4.
     shell = f'exec "$@" 3<&{to_read} 4>&{to_write}'
     command = ["bash", "-c", shell, "bash", PROGRAM, *flags, f"--user-data-dir={folder}"]

@@ -53,7 +53,7 @@ CHILDREN = {
         "Most probable states <map>",
         "UAI format <uai>",
     ),
-    "explanation/internals": ("redesign", "References <../reference/literature>"),
+    "explanation/internals": ("redesign", "References <../reference/literature>", "Stability <../reference/stability>"),
     "benchmarks/README": (
         "backends",
         "few_labels",

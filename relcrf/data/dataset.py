@@ -85,7 +85,7 @@ class Dataset:
         memory: str = DEFAULT_MEMORY,
     ) -> None:
         self._arguments: tuple[Any, ...] = (_as_absolute(source), manifest and _as_absolute(manifest), memory)
-        """What opens the dataset again in another process: see `_open_dataset`."""
+        """The arguments of `_open_dataset`, which opens the dataset again in another process."""
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)

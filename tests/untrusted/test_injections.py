@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import html.parser
 import json
 import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from command import relcrf_command
 from promise import require_printable
+
+import relcrf
 
 EVIL = (
     "'; DROP TABLE main.rows1; --",
@@ -92,15 +97,22 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.elements, self.active, self.text = set(), [], ""
+        self.elements, self.active, self.text, self.scripts, self.policy = set(), [], "", [], ""
 
     def handle_starttag(self, tag, attributes):
         self.elements.add(tag)
+        if tag == "script":
+            self.scripts.append("")
+            self.active += [name for name, _ in attributes]
+        if ("http-equiv", "Content-Security-Policy") in attributes:
+            self.policy = dict(attributes)["content"]
         self.active += [name for name, value in attributes if name.startswith("on") or name in ("src", "srcdoc")]
         links = [value or "" for name, value in attributes if name in ("href", "xlink:href", "action")]
         self.active += [value for value in links if not value.startswith("#")]
 
     def handle_data(self, data):
+        if self.cdata_elem == "script":
+            self.scripts[-1] += data
         self.text += data
 
 
@@ -202,7 +214,13 @@ def test_report_shows_texts_without_active_content(command, trained, workspace):
     page = Page()
     text = (workspace / "report.html").read_text(encoding="utf-8")
     page.feed(text)
-    assert not page.active and not page.elements & {"script", "img", "iframe", "object", "embed", "base", "form"}
+    assert not page.active and not page.elements & {"img", "iframe", "object", "embed", "base", "form"}
+    # The only script is that of relcrf, and the policy permits no other one.
+    script = (Path(relcrf.__file__).parent / "report" / "neighbourhood.js").read_text(encoding="utf-8")
+    assert page.scripts == [script]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    sources = dict(part.strip().split(" ", 1) for part in page.policy.split(";"))
+    assert sources["default-src"] == "'none'" and sources["script-src"] == f"'sha256-{digest}'"
     assert "<script>alert(1)</script>" in page.text and SECRET not in page.text.replace("secret.txt", "")
     assert not {"\x1b", "\x07", "\x9b", "\0", "\u202e", "\u2066"} & set(text)
 

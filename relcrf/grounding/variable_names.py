@@ -58,8 +58,6 @@ def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str)
     block = next((b for b in blocks if closing and b.name == name), None)
     if block is None:
         raise _unknown_variable(text, suggestion(name, [b.name for b in blocks]) or _example_hint(bound, blocks))
-    if not is_utf8(text):  # bytes of a command line that are not valid UTF-8 cannot be a key
-        raise _unknown_variable(text, _example_hint(bound, blocks))
     splits = list(_split_arguments(argument_text, len(block.argument_types)))
     variables = (_look_up_variable(bound, block, arguments) for arguments in splits)
     matches = {variable for variable in variables if variable is not None}
@@ -105,6 +103,8 @@ def _look_up_variable(bound: BoundModel, block: VariableBlock, arguments: Sequen
 
 def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
     """Return the dense index of an entity or value, or None; an unknown text in quotes is looked up without the quotes."""
+    if not is_utf8(text):  # bytes of a command line that are not valid UTF-8 cannot be a key
+        return None
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     for key in (text, text[1:-1]) if is_quoted else (text,):
         if bound.spec.entity(type_name) is None:
@@ -126,6 +126,8 @@ def similar_arguments(bound: BoundModel, block: VariableBlock, arguments: Sequen
     similar = []
     for type_name, text in zip(block.argument_types, arguments, strict=True):
         if _look_up_code(bound, type_name, text) is None:
+            if not is_utf8(text):
+                return None
             table, _, column = type_table(bound.spec, type_name)
             values_query = f"SELECT CAST({column} AS VARCHAR) AS known FROM {quoted(table)}"
             query = (

@@ -46,8 +46,6 @@ def test_a_line_of_the_table(worlds, tmp_path, capsys, monkeypatch, options, fou
     command = (
         "train",
         tmp_path / "model.rcrf",
-        "--backend",
-        "ess",
         "--data",
         data,
         "--out",

@@ -38,6 +38,7 @@ from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, ModelError, listing, path_suggestion
 from relcrf.evaluation import selection
+from relcrf.evaluation.drift import column_drift, drift_table
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
 from relcrf.evaluation.evaluations import evaluate as evaluate
@@ -429,6 +430,14 @@ class Fit:
         """Score the predictions of held-out labels; the weights are not learned again. For the split see `Model.evaluate`."""
         grounding = self.ground(data, budget)
         return evaluate_run(self.learned, grounding, _split_plan(split, grounding))
+
+    def drift(self, data: GivenData | Grounding) -> Frame:
+        """Compare the columns of tables with those of the training data, one per row; the most different is first.
+
+        The columns are those of `evaluation.drift.drift_table`. The distance is the smallest fraction of rows that must
+        change for equal distributions. A run folder of an earlier version has no columns to compare.
+        """
+        return drift_table(column_drift(self.learned, self._ground_graph(data)))
 
     def predict(
         self, data: GivenData, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any

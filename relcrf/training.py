@@ -24,6 +24,7 @@ from relcrf.backends.training_log import LogMonitor
 from relcrf.data.binding import bind
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset
+from relcrf.data.distributions import measure_distributions
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrate_temperature
 from relcrf.evaluation.selection import SettingsSelection
@@ -235,6 +236,7 @@ class Training:
             template_statistics=() if system.learns_without_labels else template_statistics(self.ground_graph, problem),
             mapping=grounding.bound.dataset.mapping,
             learned_features=self._learned[1],
+            columns=measure_distributions(grounding.bound),
             seconds=time.perf_counter() - started,
         )
 

@@ -12,6 +12,7 @@ from relcrf.backends.base import AbstractBackend
 from relcrf.backends.domains import domain_blocks
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
+from relcrf.data.distributions import ColumnDistribution
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -101,6 +102,7 @@ class LearnedModel:
             seconds in the rows, but in the timings.
         mapping: The section `tables` of the manifest of the training data; None if they had no manifest.
         learned_features: The trained estimators of the learned features.
+        columns: The distributions of the columns of the training data; empty if the run folder is of an earlier version.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -124,6 +126,7 @@ class LearnedModel:
     trials: tuple[Mapping[str, Any], ...] = ()
     mapping: str | None = None
     learned_features: tuple[FittedFeature, ...] = ()
+    columns: tuple[ColumnDistribution, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -3,10 +3,10 @@
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
 `log.jsonl` (the optimiser's log), `tables.toml` if the training data had a manifest, `feature.NAME.skops` for each
-learned feature, `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and `manifest.json`
-(the hashes of the other files except the timings, and the provenance of the run). All files except the timings are
-bitwise reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is
-renamed to `NAME`.
+learned feature, `columns.json` (the distributions of the columns of the training data), `moments.npy` and
+`histograms.json` if the backend provides them, `timings.json`, and `manifest.json` (the hashes of the other files
+except the timings, and the provenance of the run). All files except the timings are bitwise reproducible. During
+training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is renamed to `NAME`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from relcrf.backends.learned_model import SEPARATE_LAYOUTS, BackendRequest, Lear
 from relcrf.backends.provenance import Provenance, file_hashes
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
+from relcrf.data.distributions import ColumnDistribution
 from relcrf.data.manifest import is_applicable
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing, path_suggestion
 from relcrf.files import (
@@ -66,6 +67,9 @@ _write_array = functools.partial(write_array, sync=False)
 
 TABLES = "tables.toml"
 """The tables of the manifest of the training data, which are also applied to other folders."""
+
+COLUMNS = "columns.json"
+"""The distributions of the columns of the training data."""
 
 
 def _resolve(folder: Path) -> Path:
@@ -230,6 +234,8 @@ def save(
     _write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     if learned.mapping is not None:
         _write_text(partial / TABLES, learned.mapping)
+    if learned.columns:
+        _write_text(partial / COLUMNS, json.dumps([asdict(each) for each in learned.columns], ensure_ascii=False))
     for name, vector in learned.vectors.items():
         _write_array(partial / f"{name}.npy", vector)
     _write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
@@ -310,6 +316,8 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, TABLES) as path:
         mapping = path.read_text(encoding="utf-8") if path.exists() else None
         is_applicable(mapping or "tables = {}", folder)  # raises an error if the file is damaged
+    with _checked_path(folder, COLUMNS) as path:
+        columns = _read_columns(path)
     vectors = {}
     for name, size in sorted(sizes.items()):
         with _checked_path(folder, f"{name}.npy") as path:
@@ -341,6 +349,7 @@ def load(folder: Path) -> LearnedModel:
         trials=trials,
         mapping=mapping,
         learned_features=tuple(features),
+        columns=columns,
     )
 
 
@@ -491,6 +500,17 @@ def _parse_trial(row: Mapping[str, Any]) -> dict[str, Any]:
     if missing := required.keys() - row.keys():
         raise ValueError(f"a trial has no {listing(sorted(missing))}")
     return {name: from_json_value(types.get(name, float), value) for name, value in row.items()}
+
+
+def _read_columns(path: Path) -> tuple[ColumnDistribution, ...]:
+    """Read distributions of columns from a file; return an empty tuple if the file does not exist."""
+    if not path.exists():
+        return ()
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    columns: tuple[ColumnDistribution, ...] = from_json_value(tuple[ColumnDistribution, ...], plain)
+    for column in columns:
+        column.require_valid()
+    return columns
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:

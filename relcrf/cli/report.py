@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from relcrf.cli.options import (
     JsonOption,
     LimitOptions,
     ManifestOption,
-    RunArgument,
     note_cache_use,
     run_manifest,
 )
@@ -24,12 +24,17 @@ from relcrf.cli.output import format_size, print_json, print_line, print_note, s
 from relcrf.clustering.costs import read_costs
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.decision_costs import DecisionCosts
-from relcrf.evaluation.splits import hold_out
+from relcrf.evaluation.run_comparison import GroundedRun, score_runs
+from relcrf.evaluation.splits import hold_out, labelled_in_grounding
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.report import page
 from relcrf.report.holdout import evaluate_holdout
+from relcrf.report.run_comparison import load_runs, write_comparison
+from relcrf.report.tracking import find_trackers, tracked_run
+
+DEFAULT_EXPLANATIONS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +61,14 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
         ),
     ] = False
     explanations: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--explanations",
             metavar="INT",
             min=0,
-            help="Number of held-out predictions to explain by their neighbours.",
+            help="Number of held-out predictions to explain by their neighbours. Default: 4.",
         ),
-    ] = 4
+    ] = None
     cost: Annotated[
         str | None,
         typer.Option(
@@ -73,6 +78,25 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
         ),
     ] = None
     cache: CacheOption = None
+
+    def require_several_runs(self, log: list[str] | None) -> None:
+        """Raise an error if an option is set that applies only to a single run; `log` is the value of `--log`.
+
+        Raises:
+            UsageError: An option is set (E465).
+        """
+        named = {
+            "--learning-curve": self.learning_curve,
+            "--standard-errors": self.standard_errors,
+            "--cost": self.cost,
+            "--log": log,
+            "--explanations": self.explanations is not None,
+        }
+        options = [option for option, is_set in named.items() if is_set]
+        if options:
+            message = f"{listing(options)} cannot be combined with several runs"
+            hint = "remove it, or write the report of one run"
+            raise UsageError(Diagnostic("E465", message, hint=hint))
 
     def require_data(self) -> None:
         """Raise an error if an option requires --data and --data is missing.
@@ -99,7 +123,9 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
 
 
 def report(
-    run: RunArgument,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folder written by 'relcrf train'; several are compared.")
+    ],
     options: ReportDataOptions,
     out: Annotated[
         Path | None,
@@ -107,18 +133,28 @@ def report(
             "--out",
             "-o",
             metavar="PATH",
-            help="The .html file to write. Default: report.html in the run folder.",
+            help="The .html file to write. Default: report.html in the run folder; for several runs, comparison.html.",
         ),
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="TRACKER", help="Also store the figures in mlflow or wandb; repeatable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an HTML report on a run: settings, held-out scores, convergence, advice.
+    """Write an HTML report on a run: settings, held-out scores, convergence, advice. Several runs are compared.
 
     Example: relcrf report runs/webkb --data webkb/ --split university --holdout cornell --out webkb.html
     """
+    if len(runs) > 1:
+        options.require_several_runs(log)
+        compare_reported_runs(runs, options, out or Path("comparison.html"), as_json=as_json)
+        return
+    (run,) = runs
     path = out or run / "report.html"
     page.require_writable(path)
     options.require_data()
+    trackers = find_trackers(log or [])
     costs = None if options.cost is None else DecisionCosts(*read_costs(options.cost))
     fit, cache, evaluation = api.load_fit(run), None if options.cache is None else BlockCache(options.cache), None
     if options.data is not None:
@@ -138,16 +174,19 @@ def report(
                 options=_option_words(dataset, manifest, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
-                n_explained=options.explanations,
+                n_explained=DEFAULT_EXPLANATIONS if options.explanations is None else options.explanations,
                 observe=display.report_inference,
             )
     written = page.write_report(run, path, evaluation, costs)
+    results = None if evaluation is None else evaluation.predictions
+    tracked = tracked_run(run, path, results) if trackers else None
+    places = [] if tracked is None else [store(tracked) for store in trackers]
     n_bytes = path.stat().st_size
     if as_json:
         headlines = {one.attribute: one.text for one in written.headlines}
         facts = {"run": run, "headlines": headlines, "report": path, "bytes": n_bytes, "plots": written.plots}
-        results = evaluation.predictions.measure_table().to_dicts() if evaluation and evaluation.predictions else []
-        print_json({**facts, "warnings": written.warnings, "results": results})
+        rows = [] if results is None else results.measure_table().to_dicts()
+        print_json({**facts, "warnings": written.warnings, "results": rows, "stored": places})
         return
     note_cache_use(cache)
     for text in written.warnings:
@@ -155,6 +194,64 @@ def report(
     for headline in written.headlines:
         print_line(f"{headline.attribute}: {headline.text}" if len(written.headlines) > 1 else headline.text)
     print_line(f"wrote {path} ({format_size(n_bytes)}, {len(written.plots)} plots)")
+    for place in places:
+        print_line(f"stored the figures in {place}")
+
+
+def compare_reported_runs(folders: Sequence[Path], options: ReportDataOptions, path: Path, *, as_json: bool) -> None:
+    """Write the page that compares several runs."""
+    page.require_writable(path)
+    options.require_data()
+    runs, scores, n_labelled = load_runs(folders), None, 0
+    if options.data is not None:
+        with show_progress(quiet=as_json) as display:
+            display.start_phase("reading tables")
+            grounded = []
+            cache = None if options.cache is None else BlockCache(options.cache)
+            for run in runs:
+                manifest = run_manifest(run.folder, options.data, options.manifest)
+                dataset = Dataset(options.data, manifest=manifest, memory=options.memory)
+                grounding = api.Fit(run.learned).ground(dataset, options.budget, display.report_grounding, cache=cache)
+                grounded.append(GroundedRun(run.name, run.learned, grounding))
+            plan = options.holdout_plan(_common_split(folders, options, grounded[0].grounding.bound.dataset.split))
+            if plan is not None:
+                display.start_phase("evaluating held-out labels")
+                scores = score_runs(grounded, plan, display.report_inference)
+                n_labelled = int(labelled_in_grounding(grounded[0].grounding).sum())
+        note_cache_use(cache)
+    written = write_comparison(runs, path, scores, n_labelled)
+    n_bytes = path.stat().st_size
+    if as_json:
+        verdicts = {each.name: each.verdict_texts() for each in written.attributes}
+        results = scores.predictions.measure_table().to_dicts() if scores else []
+        facts = {"runs": [run.folder for run in runs], "verdicts": verdicts, "report": path, "bytes": n_bytes}
+        print_json({**facts, "warnings": written.warnings, "results": results})
+        return
+    for text in written.warnings:
+        print_note(text)
+    for attribute in written.attributes:
+        for text in attribute.verdict_texts():
+            print_line(f"{attribute.name}: {text}" if len(written.attributes) > 1 else text)
+    print_line(f"wrote {path} ({format_size(n_bytes)})")
+
+
+def _common_split(folders: Sequence[Path], options: HoldoutOptions, default: SplitPlan | None) -> SplitPlan | None:
+    """Return the split with which all runs were trained, or the default if they used none.
+
+    Raises:
+        UsageError: The splits differ, and the command line has none (E465).
+    """
+    splits = [split_of_run(folder) for folder in folders]
+    if all(split == splits[0] for split in splits):
+        return splits[0] or default
+    if options.split is None and options.hide is None and options.folds is None:
+        texts = (
+            f"{folder}: {'none' if split is None else split.text}"
+            for folder, split in zip(folders, splits, strict=True)
+        )
+        message = f"the runs were trained with different splits ({'; '.join(texts)})"
+        raise UsageError(Diagnostic("E465", message, hint="choose the held-out labels with --split and --holdout"))
+    return default
 
 
 def _option_words(dataset: Dataset, manifest: Path | None, plan: SplitPlan | None) -> tuple[str, ...]:

@@ -42,20 +42,18 @@ def warnings(
         return out
     if holdout.verdict is not None and not holdout.verdict.is_good:
         out.append(f"Inference did not converge: {holdout.verdict}. The probabilities are approximate.")
-    if (
-        holdout.labels
-        and learned.summary.get("variables") == sum(one.n_labelled for one in holdout.labels)
-        and sections
-    ):
-        out.append(
-            f"The run was trained on {learned.summary['variables']:,} labels, which is the number of all labels in the "
-            "data, including the held-out ones: the run has probably used the held-out labels, and the scores are too "
-            "optimistic. Train with the same --split and --holdout."
-        )
+    if holdout.labels and sections:
+        out += held_out_label_warnings(learned, sum(one.n_labelled for one in holdout.labels), "The run")
     out += [
         f"{count:,} keys of template '{name}' do not occur in the training data; they have no learned weights."
         for name, count in holdout.unseen_keys.items()
     ]
+    changed = [f"{one.name} ({one.distance:.0%} of the rows)" for one in holdout.drift if one.is_clear]
+    if changed:
+        out.append(
+            f"The tables differ from the training data in {listing(changed)}: predictions may be less accurate than the "
+            "held-out labels of the training data suggest. See 'Changes since training'."
+        )
     few = [
         f"{section.labels.name} ({section.labels.n_held_out:,})"
         for section in sections
@@ -72,6 +70,21 @@ def warnings(
     if holdout.predictions is not None and holdout.no_local_reason:
         out.append(f"The run is not compared with the local model: {holdout.no_local_reason}.")
     return out
+
+
+def held_out_label_warnings(learned: LearnedModel, n_labelled: int, run: str) -> list[str]:
+    """Return a warning if a run was trained on as many labels as there are, including the held-out ones.
+
+    Args:
+        run: The subject of the sentence.
+    """
+    if learned.summary.get("variables") != n_labelled:
+        return []
+    return [
+        f"{run} was trained on {n_labelled:,} labels, which is the number of all labels in the data, including the held-out "
+        "ones: it has probably used the held-out labels, and its scores are too optimistic. Train with the same --split "
+        "and --holdout."
+    ]
 
 
 def _training_warnings(

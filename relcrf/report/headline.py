@@ -14,9 +14,10 @@ BASELINES = {MAJORITY: "majority", LOCAL: "local (no links)"}
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """The paired difference in accuracy between a run and a baseline.
+    """The paired difference in accuracy between a run and a baseline or another run.
 
     Args:
+        baseline: The text that names the baseline or the other run.
         log_loss: The difference in log-loss; it is part of the verdict if the accuracies do not differ clearly.
         is_reliable: Whether the bootstrap resamples enough units for a verdict.
     """
@@ -36,7 +37,7 @@ class BaselineComparison:
     @property
     def text(self) -> str:
         """The verdict with the difference and its 95 % interval, in percentage points."""
-        name, value = BASELINES[self.baseline], 100.0 * self.accuracy.value
+        name, value = self.baseline, 100.0 * self.accuracy.value
         low, high = 100.0 * self.accuracy.low, 100.0 * self.accuracy.high
         if self.tone == "good":
             return f"better than {name} by {value:.1f} points of accuracy [{low:.1f}, {high:.1f}]"
@@ -95,12 +96,18 @@ class Headline:
 
 def build_headline(results: Predictions, system: str, attribute: str) -> Headline:
     """Compare the run's predictions of an attribute with the baselines on the same labels."""
-    is_reliable = results.clusters(attribute).index.max(initial=-1) + 1 >= MIN_CLUSTERS
-    comparisons = []
-    for name in BASELINES:
-        if name in results.systems and name != system:
-            differences = results.differences(system, name, attribute)
-            accuracy, log_loss = differences["accuracy"], differences["log_loss"]
-            comparisons.append(BaselineComparison(name, accuracy, log_loss, bool(is_reliable)))
+    baselines = [name for name in BASELINES if name in results.systems and name != system]
+    comparisons = tuple(compare_systems(results, system, name, attribute, BASELINES[name]) for name in baselines)
     score = results.score(system, attribute)
-    return Headline(attribute, score.accuracy, tuple(comparisons), score.n, len(results.by_system[system]))
+    return Headline(attribute, score.accuracy, comparisons, score.n, len(results.by_system[system]))
+
+
+def compare_systems(
+    results: Predictions, system: str, other: str, attribute: str, other_text: str
+) -> BaselineComparison:
+    """Compare the predictions of an attribute by two systems on the same labels; `other_text` names the other one."""
+    n_units = results.clusters(attribute).index.max(initial=-1) + 1
+    differences = results.differences(system, other, attribute)
+    return BaselineComparison(
+        other_text, differences["accuracy"], differences["log_loss"], bool(n_units >= MIN_CLUSTERS)
+    )

@@ -14,6 +14,7 @@ from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.drift import ColumnDrift, column_drift
 from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
 from relcrf.evaluation.leakage import measure_leakage
 from relcrf.evaluation.named_weights import standard_errors_from_data
@@ -86,6 +87,7 @@ class HoldoutEvaluation:
         leakage_notes: The interpretation of the leakage from training to test labels.
         curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
             labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
+        drift: The differences from the columns of the training data; empty for a run of an earlier version.
     """
 
     options: tuple[str, ...]
@@ -103,6 +105,7 @@ class HoldoutEvaluation:
     explanations: tuple[Explanation, ...] = ()
     no_explanations_reason: str = ""
     curve: Mapping[str, Frame] = field(default_factory=dict)
+    drift: tuple[ColumnDrift, ...] = ()
 
     @property
     def n_training_labels(self) -> int:
@@ -153,6 +156,7 @@ def evaluate_holdout(
         _standard_errors(learned, grounding, hidden) if with_errors else None,
         learned.backend,
         learned.count_unseen_keys(learned.extend_grounding(grounding)),
+        drift=column_drift(learned, grounding),
     )
     if not fold.n_test:
         return evaluation

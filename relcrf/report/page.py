@@ -21,6 +21,7 @@ from relcrf.data.extras import import_extra
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.decision_costs import DecisionCosts
+from relcrf.evaluation.drift import MIN_DISTANCE
 from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
@@ -132,6 +133,7 @@ def render_report(
             warnings=warning_texts,
             holdout=holdout,
             costs=costs,
+            min_distance=MIN_DISTANCE,
             sections=attribute_sections,
             steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
             links=influence.largest_links(explanations),

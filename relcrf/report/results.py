@@ -132,14 +132,14 @@ def _build_section(
         gain = RelationalGain(differences["accuracy"], differences["log_loss"])
     scored, clusters = results.pooled(holdout.system, name), results.clusters(name)
     calibrated, points = measure_calibration(name, scored, clusters), holdout.curve.get(name, Frame({}))
-    plots = [_systems_plot(name, estimates, measure) for measure in ("accuracy", "log_loss")]
+    plots = [plot_systems(name, estimates, measure) for measure in ("accuracy", "log_loss")]
     plots += [*plot_curves(name, scored, tuple(labels.values))]
     plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
     return AttributeSection(
         labels,
         build_headline(results, holdout.system, name),
         systems,
-        tuple(_measure_rows(estimates)),
+        tuple(measure_rows(estimates)),
         estimates[holdout.system],
         clusters.unit,
         gain,
@@ -163,7 +163,12 @@ def _choose_thresholds(
     return tuple(choose_threshold(scored, values[state], state, costs, clusters) for state in states if counts[state])
 
 
-def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
+def measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
+    """Return the rows of the table of measures.
+
+    Args:
+        estimates: For each system, its measures by name.
+    """
     rows = []
     for measure, title in TITLES.items():
         row_estimates = tuple(of_system[measure] for of_system in estimates.values())
@@ -174,8 +179,8 @@ def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> lis
     return rows
 
 
-def _systems_plot(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
-    """Plot one measure of all systems, with 95 % intervals."""
+def plot_systems(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
+    """Plot one measure of all systems, with 95 % intervals; for `estimates` see `measure_rows`."""
     systems = list(estimates)[::-1]
     system_estimates = [estimates[system][measure] for system in systems]
 

@@ -63,6 +63,7 @@ def serve(
         limits=limits,
         hosts=server.LOOPBACK_NAMES if server.is_loopback(host) else (),
         settings=parse_settings(setting),
+        owns_process=True,
     )
     listener = server.open_socket(host, port)
     if not server.is_loopback(host):

@@ -1,6 +1,7 @@
 """The HTTP service: real requests to a Uvicorn server in a thread, and the web page in headless Chromium."""
 
 import asyncio
+import gc
 import http.client
 import json
 import shutil
@@ -331,3 +332,18 @@ def test_page_shows_an_entity_with_neighbourhood_and_explanation(port, tmp_path)
         assert "E313" in wait_for(
             "!document.querySelector('#error').hidden && document.querySelector('#error').textContent"
         )
+
+
+def test_old_objects_are_excluded_from_garbage_collection(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr("relcrf.serving.service.FREEZE_AFTER_BATCHES", 3)
+    folder = tmp_path / "run"
+    fit.save(folder)
+    with serving(folder, owns_process=True) as port:
+        counts = [(post(port, TABLES), gc.get_freeze_count())[1] for _ in range(4)]
+        assert counts[1] == 0 and min(counts[2:]) > 10_000
+        fit.save(folder, force=True)
+        post(port, TABLES)
+        assert gc.get_freeze_count() == 0, "the previous run can be collected"
+        post(port, [TABLES]), post(port, TABLES)
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0

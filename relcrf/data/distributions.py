@@ -13,7 +13,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, bag_table, entity_table, relation_table
 from relcrf.model.spec import AttributeDeclaration
-from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, String, Time, Vector
+from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, Integer, String, Time, Vector
 
 MAX_VALUES = 20
 """Maximum number of values of a category that are counted separately; the others are counted together."""
@@ -22,7 +22,7 @@ QUANTILES = tuple(k / 10 for k in range(1, 10))
 """Quantiles of a column of numbers that separate its bins."""
 
 _MICROSECONDS = 1e6
-_UNITS = {Date: "date", Time: "time", Datetime: "datetime"}
+_UNITS = {Time: "time", Datetime: "datetime"}
 _TRUTH_VALUES = ("false", "true")
 
 
@@ -39,7 +39,7 @@ class ColumnDistribution:
             above the second up to the third edge, and so on; above the last edge. The first and the last edge are the
             minimum and the maximum. Days since 1970 for dates, seconds since midnight for times, seconds since 1970 for
             datetimes.
-        unit: `date`, `time`, `datetime`, or empty.
+        unit: `integer`, `date`, `time`, `datetime`, or empty.
         n_others: The number of rows with other values.
         n_missing: The number of rows without a value.
         is_predicted: Whether the model predicts the column, so that missing values are expected.
@@ -99,7 +99,9 @@ def _iter_columns(bound: BoundModel) -> Iterator[_Column]:
             if isinstance(attribute.type, Bag):
                 bag, values = quoted(bag_table(entity.name, attribute.name)), bound.domains[attribute.type.domain]
                 yield _Column(name, "code", bag, values, weight='"count"')
-                yield _Column(f"number of {name}", "size", _sizes_sql(table, bag, "vid", 'sum("count")'))
+                yield _Column(
+                    f"number of {name}", "size", _sizes_sql(table, bag, "vid", 'sum("count")'), unit="integer"
+                )
             elif not isinstance(attribute.type, Vector):
                 yield _attribute(name, attribute, table, bound.domains)
     for relation in bound.spec.relations:
@@ -108,7 +110,7 @@ def _iter_columns(bound: BoundModel) -> Iterator[_Column]:
             if bound.spec.entity(parameter.type_name) is not None:
                 entities = quoted(entity_table(parameter.type_name))
                 sizes = _sizes_sql(entities, table, f"a{k}", "count(*)")
-                yield _Column(f"number of {relation.name} by {parameter.name}", "size", sizes)
+                yield _Column(f"number of {relation.name} by {parameter.name}", "size", sizes, unit="integer")
         for attribute in relation.attributes:
             if not isinstance(attribute.type, Vector | Bag):
                 yield _attribute(f"{relation.name}.{attribute.name}", attribute, table, bound.domains)
@@ -128,7 +130,9 @@ def _attribute(name: str, attribute: AttributeDeclaration, table: str, domains: 
         case Bool():
             return _Column(name, f"{column}::INTEGER", table, _TRUTH_VALUES, is_predicted=predicted)
         case String():
-            return _Column(f"length of {name}", f"length({column})", table)
+            return _Column(f"length of {name}", f"length({column})", table, unit="integer")
+        case Integer():
+            return _Column(name, column, table, unit="integer", is_predicted=predicted)
         case Date():
             return _Column(name, f"epoch({column}) / 86400", table, unit="date")
         case Time() | Datetime():

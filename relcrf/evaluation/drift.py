@@ -129,12 +129,15 @@ def column_texts(column: ColumnDistribution) -> list[str]:
         return ["all numbers"]
     first = limits[0] if limits[0] == limits[1] else f"{limits[0]} to {limits[1]}"
     above = [f"above {low} to {high}" for low, high in pairwise(limits[1:])]
+    if column.unit == "integer":
+        bounds = [(_limit_text(low + 1, ""), _limit_text(high, "")) for low, high in pairwise(column.edges[1:])]
+        above = [high if low == high else f"{low} to {high}" for low, high in bounds]
     return [f"below {limits[0]}", first, *above, f"above {limits[-1]}"]
 
 
 def _limit_text(edge: float, unit: str) -> str:
     seconds = edge * SECONDS_PER_DAY if unit == "date" else edge
-    if not unit or abs(seconds) > MAX_SECONDS:
+    if unit in ("", "integer") or abs(seconds) > MAX_SECONDS:
         return f"{edge:,.6g}"
     day, _, time = str(np.datetime64(round(seconds), "s")).partition("T")
     return {"date": day, "time": time}.get(unit, f"{day} {time}")

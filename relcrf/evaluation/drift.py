@@ -15,7 +15,7 @@ from relcrf.data.frame import Frame
 from relcrf.grounding.grounding import Grounding
 
 MIN_DISTANCE = 0.1
-"""Minimum distance of a clear change: less than a tenth of the rows have another value or are in another bin."""
+"""Minimum distance of a clear change: a tenth of the rows have another value or are in another bin."""
 
 MAX_P_VALUE = 0.001
 """Maximum p-value of a clear change, divided by the number of columns; in small tables, chance causes large distances."""

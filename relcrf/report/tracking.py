@@ -28,7 +28,7 @@ MLFLOW_BATCH = 1000
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker stores about a run.
+    """The settings, figures, curves and page of a run.
 
     Args:
         settings: The backend, its settings, and the folder of the run.

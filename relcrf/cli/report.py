@@ -35,6 +35,7 @@ from relcrf.report.run_comparison import load_runs, write_comparison
 from relcrf.report.tracking import find_trackers, tracked_run
 
 DEFAULT_EXPLANATIONS = 4
+"""Number of explained predictions without `--explanations`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +215,12 @@ def compare_reported_runs(folders: Sequence[Path], options: ReportDataOptions, p
                 grounding = api.Fit(run.learned).ground(dataset, options.budget, display.report_grounding, cache=cache)
                 grounded.append(GroundedRun(run.name, run.learned, grounding))
             plan = options.holdout_plan(_common_split(folders, options, grounded[0].grounding.bound.dataset.split))
-            if plan is not None:
-                display.start_phase("evaluating held-out labels")
-                scores = score_runs(grounded, plan, display.report_inference)
-                n_labelled = int(labelled_in_grounding(grounded[0].grounding).sum())
+            if plan is None:
+                hint = "use --split COLUMN --holdout VALUE, or --split hide=0.1"
+                raise UsageError(Diagnostic("E341", "no labels are held out to compare the runs on", hint=hint))
+            display.start_phase("evaluating held-out labels")
+            scores = score_runs(grounded, plan, display.report_inference)
+            n_labelled = int(labelled_in_grounding(grounded[0].grounding).sum())
         note_cache_use(cache)
     written = write_comparison(runs, path, scores, n_labelled)
     n_bytes = path.stat().st_size

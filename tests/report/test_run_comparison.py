@@ -87,6 +87,9 @@ def test_invalid_use(runs, capsys, monkeypatch, arguments, message):
 def test_different_splits(runs, capsys, monkeypatch, place):
     command = ("train", "web.rcrf", "--data", "data", "--backend", "local", "--out", "all", "--force")
     assert relcrf_command(capsys, monkeypatch, *command)[0] == 0
+    shutil.copytree(place / "all", place / "all-again", dirs_exist_ok=True)
+    code, _, err = relcrf_command(capsys, monkeypatch, "report", "all", "all-again", "--data", "data")
+    assert code == 2 and "E341" in err and "no labels are held out" in " ".join(err.split())
     code, _, err = relcrf_command(capsys, monkeypatch, "report", "second", "all", "--data", "data")
     assert code == 2 and "E465" in err and "second: school; all: none" in " ".join(err.split())
     code, out, err = relcrf_command(capsys, monkeypatch, "report", "second", "all", "--data", "data", *SPLIT)

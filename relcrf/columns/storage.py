@@ -56,14 +56,14 @@ class Storage:
         name = name or "column"
         number, self._names[name] = self._names[name], self._names[name] + 1
         file = f"{name}-{number}.npy" if number else f"{name}.npy"
-        return ColumnBuilder(self, self.folder / file, np.dtype(dtype), width)
+        return ColumnBuilder(self, file, np.dtype(dtype), width)
 
 
 class ColumnBuilder:
     """A builder of a column: `append` adds values, then one call of `finish` or `take` returns the column."""
 
-    def __init__(self, storage: Storage, path: Path, dtype: np.dtype, width: int = 0) -> None:
-        self._storage, self._path, self._dtype, self._width = storage, path, dtype, width
+    def __init__(self, storage: Storage, file: str, dtype: np.dtype, width: int = 0) -> None:
+        self._storage, self._file, self._dtype, self._width = storage, file, dtype, width
         self._row_shape = (width,) if width else ()
         self._buffer = np.empty((0, *self._row_shape), dtype=dtype)
         self._has_file = False
@@ -76,6 +76,11 @@ class ColumnBuilder:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def _path(self) -> Path:
+        """The path of the file, which most columns do not have. pathlib interns the name of each path that is created."""
+        return self._storage.folder / self._file
 
     def __del__(self) -> None:
         """Release the memory and remove the file of a column that was neither finished nor taken."""

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
@@ -15,9 +14,6 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
 from relcrf.errors import Diagnostic, UsageError
-
-SWITCH_INTERVAL = 0.0005
-"""Seconds after which the thread of predictions releases the interpreter for the event loop; Python's 5 ms delay each answer."""
 
 _STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Signals after which the server stops, as far as the system has them."""
@@ -80,13 +76,8 @@ def serve(app: ASGIApp, listener: socket.socket, shutdown_seconds: float, on_sta
         timeout_graceful_shutdown=max(1, round(shutdown_seconds)),
     )
     server = _GracefulServer(config, on_start)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        with closing(listener):
-            asyncio.run(server.serve(sockets=[listener]))
-    finally:
-        sys.setswitchinterval(interval)
+    with closing(listener):
+        asyncio.run(server.serve(sockets=[listener]))
     if signal.SIGINT in server.received:
         raise KeyboardInterrupt
 

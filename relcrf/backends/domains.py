@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from relcrf.graph.domains import Domains
-from relcrf.grounding.variables import BOOL_VALUES, VariableBlock
+from relcrf.grounding.variables import VariableBlock
+from relcrf.model.types import BOOL_VALUES
 
 
 def domain_blocks(blocks: Sequence[VariableBlock]) -> list[list[VariableBlock]]:

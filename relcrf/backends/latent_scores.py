@@ -7,9 +7,10 @@ import numpy as np
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import BOOL_VALUES, read_argument_codes
+from relcrf.grounding.variables import read_argument_codes
 from relcrf.kernels.distinct import number_rows
 from relcrf.learning.latent_factors import LatentFactors
+from relcrf.model.types import BOOL_VALUES
 
 MAX_ENTRIES = 1 << 25
 """Maximum number of entries of the tensor of a relation; with this number, learning needs about 1 GiB."""

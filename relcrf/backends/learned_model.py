@@ -130,6 +130,11 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     @property
+    def n_nonzero_weights(self) -> int:
+        """The number of learned weights that are not 0, without those with fixed values."""
+        return int(np.count_nonzero(self.vectors["weights"][self.layout.learnable_mask()]))
+
+    @property
     def original_request(self) -> BackendRequest:
         """The request that repeats the training: the backend of the run if the run folder does not contain the request."""
         return self.request or BackendRequest(self.backend, self.settings)

@@ -12,8 +12,9 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import BOOL_VALUES, VariableBlock, read_argument_codes
+from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import number_rows
+from relcrf.model.types import BOOL_VALUES
 from relcrf.prediction import Prediction
 
 ENTITY_COLUMN = "entity"

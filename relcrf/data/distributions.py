@@ -13,7 +13,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, bag_table, entity_table, relation_table
 from relcrf.model.spec import AttributeDeclaration
-from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, Integer, String, Time, Vector
+from relcrf.model.types import BOOL_VALUES, Bag, Bool, Date, Datetime, DomainType, Integer, String, Time, Vector
 
 MAX_VALUES = 20
 """Maximum number of values of a category that are counted separately; the others are counted together."""
@@ -21,9 +21,8 @@ MAX_VALUES = 20
 QUANTILES = tuple(k / 10 for k in range(1, 10))
 """Quantiles of a column of numbers that separate its bins."""
 
-_MICROSECONDS = 1e6
+MICROSECONDS_PER_SECOND = 1e6
 _UNITS = {Time: "time", Datetime: "datetime"}
-_TRUTH_VALUES = ("false", "true")
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def _attribute(name: str, attribute: AttributeDeclaration, table: str, domains: 
         case DomainType(domain):
             return _Column(name, f"{column}::INTEGER", table, domains[domain], is_predicted=predicted)
         case Bool():
-            return _Column(name, f"{column}::INTEGER", table, _TRUTH_VALUES, is_predicted=predicted)
+            return _Column(name, f"{column}::INTEGER", table, BOOL_VALUES, is_predicted=predicted)
         case String():
             return _Column(f"length of {name}", f"length({column})", table, unit="integer")
         case Integer():
@@ -136,7 +135,7 @@ def _attribute(name: str, attribute: AttributeDeclaration, table: str, domains: 
         case Date():
             return _Column(name, f"epoch({column}) / 86400", table, unit="date")
         case Time() | Datetime():
-            return _Column(name, f"{column} / {_MICROSECONDS}", table, unit=_UNITS[type(kind)])
+            return _Column(name, f"{column} / {MICROSECONDS_PER_SECOND}", table, unit=_UNITS[type(kind)])
     return _Column(name, column, table, is_predicted=predicted)
 
 

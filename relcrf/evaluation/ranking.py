@@ -9,8 +9,9 @@ import numpy as np
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.predictions import predicted_blocks
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import BOOL_VALUES, VariableBlock, read_argument_codes
+from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import number_rows
+from relcrf.model.types import BOOL_VALUES
 
 
 def group_tuples(grounding: Grounding, replaced: Sequence[str]) -> dict[str, np.ndarray]:

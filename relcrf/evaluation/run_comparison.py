@@ -64,12 +64,10 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
     comparable = np.zeros_like(labelled)
     for each in shared:
         comparable[each.block.start : each.block.start + each.block.count] = each.in_all_runs
-    wanted = labelled & held_out.test
-    test = wanted & comparable
-    if not test.any():
+    fold = replace(held_out, test=held_out.test & comparable).fold("held out", labelled)
+    if not fold.n_test:
         message = "no labels are held out that all runs predict"
         raise UsageError(Diagnostic("E464", message, hint="choose a larger part with --split, such as hide=0.2"))
-    fold = Fold.from_test("held out", test, hidden=labelled & held_out.hidden & ~test)
     by_system = {MAJORITY: [_unify_states(shared, 0, fold, predict_frequencies(first, fold))]}
     verdicts = {}
     for k, run in enumerate(runs):
@@ -81,7 +79,7 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
     blocks, train = tuple(each.block for each in shared), fold.train_mask(labelled)
     n_train = [[int(train[block.start : block.start + block.count].sum()) for block in blocks]]
     predictions = Predictions(blocks, first.component, np.array(n_train), by_system, {})
-    return RunScores(predictions, verdicts, int(wanted.sum() - test.sum()))
+    return RunScores(predictions, verdicts, int((labelled & held_out.test & ~comparable).sum()))
 
 
 @dataclass(frozen=True, eq=False)

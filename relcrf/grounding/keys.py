@@ -20,9 +20,8 @@ from relcrf.grounding.group_builder import DenseKeyMap
 from relcrf.grounding.key_terms import KeyColumn
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.plan import Lookup, Plan, Term, find_outer_columns
-from relcrf.grounding.variables import BOOL_VALUES
 from relcrf.kernels.distinct import MAX_COMBINED_KEYS
-from relcrf.model.types import Bool, DomainType, EntityType
+from relcrf.model.types import BOOL_VALUES, Bool, DomainType, EntityType
 
 MAX_EXACT_INTEGER = 2**53
 """Integers that expressions compute are doubles, which are exact up to this absolute value."""

@@ -25,12 +25,12 @@ from relcrf.grounding.ground import make_task
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import LoweringContext, lower_values
 from relcrf.grounding.text_rows import split_tokens
-from relcrf.grounding.variables import BOOL_VALUES, find_block
+from relcrf.grounding.variables import find_block
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.learned import labelled_neighbours, used_learned_features
 from relcrf.model.spec import Feature, LearnedDefinition, Parameter, RangeDomain, Template
-from relcrf.model.types import Bag, Date, DomainType, String, ValueType, Vector
+from relcrf.model.types import BOOL_VALUES, Bag, Date, DomainType, String, ValueType, Vector
 from relcrf.model.typing import NameScope
 
 

@@ -24,11 +24,11 @@ from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, check_budget
 from relcrf.grounding.lower import LoweredTemplate, LoweringContext, lower_template
-from relcrf.grounding.variables import BOOL_VALUES, VariableBlock
+from relcrf.grounding.variables import VariableBlock
 from relcrf.model.expressions import Atom, Attribute, Name, conjuncts, optional_conjunction
 from relcrf.model.nodes import map_children
 from relcrf.model.spec import ModelSpec, RandomRelation, Template
-from relcrf.model.types import Bool
+from relcrf.model.types import BOOL_VALUES, Bool
 
 T = TypeVar("T")
 

@@ -19,11 +19,8 @@ from relcrf.grounding.estimate import check_budget
 from relcrf.grounding.lower import LoweringContext, lower_random_relation
 from relcrf.model.expressions import Atom, Attribute
 from relcrf.model.spec import RandomRelation
-from relcrf.model.types import Bool, ValueType
+from relcrf.model.types import BOOL_VALUES, Bool, ValueType
 from relcrf.model.typing import NameScope
-
-BOOL_VALUES = ("false", "true")
-"""Values of a Boolean variable, in the order of its states."""
 
 
 @dataclass(frozen=True)

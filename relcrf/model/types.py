@@ -85,6 +85,9 @@ class Bag:
         return f"bag of {self.domain}"
 
 
+BOOL_VALUES = ("false", "true")
+"""Values of a Boolean variable, in the order of its states."""
+
 AttributeType: TypeAlias = DomainType | Real | Integer | Bool | String | Date | Time | Datetime | Vector | Bag
 """The types of attributes."""
 

@@ -10,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # no types of its own
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 
@@ -117,7 +116,6 @@ def render_report(
     attribute_sections = [] if holdout is None else build_sections(holdout, costs)
     templates = weights.template_table(learned)
     errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
-    learnable = learned.layout.learnable_mask()
     explanations = () if holdout is None else holdout.explanations
     script = read_resource("neighbourhood.js")
     warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
@@ -128,8 +126,7 @@ def render_report(
             css=f"{read_resource('page.css')}\n{_model_style()}",
             name=name,
             learned=learned,
-            n_learned=int(learnable.sum()),
-            n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
+            n_learned=int(learned.layout.learnable_mask().sum()),
             warnings=warning_texts,
             holdout=holdout,
             costs=costs,

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from relcrf.backends import run_folder
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -20,11 +18,9 @@ from relcrf.files import write_text
 from relcrf.printable import escape_unprintable
 from relcrf.report.advice import held_out_label_warnings
 from relcrf.report.headline import BaselineComparison, compare_systems
-from relcrf.report.page import page_environment, read_resource
+from relcrf.report.page import PURPOSE, page_environment, read_resource
 from relcrf.report.plot import Plot
 from relcrf.report.results import MeasureRow, measure_rows, plot_systems
-
-PURPOSE = "relcrf report"
 
 MAX_WEIGHTS = 20
 """Maximum number of weights that are compared with those of the first run."""
@@ -38,11 +34,6 @@ class ReportedRun:
     folder: Path
     learned: LearnedModel
     phases: Mapping[str, float]
-
-    @property
-    def n_weights(self) -> int:
-        """The number of weights that are not 0."""
-        return int(np.count_nonzero(self.learned.vectors["weights"][self.learned.layout.learnable_mask()]))
 
 
 @dataclass(frozen=True)

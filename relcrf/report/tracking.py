@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ def _iter_figures(
     learned: LearnedModel, phases: Mapping[str, float], results: Predictions | None
 ) -> Iterator[tuple[str, float]]:
     figures = {**learned.summary, **{f"seconds/{name}": value for name, value in phases.items()}}
-    figures["nonzero_weights"] = np.count_nonzero(learned.vectors["weights"])
+    figures["nonzero_weights"] = learned.n_nonzero_weights
     for row in () if results is None else results.measure_table().to_dicts():
         system = "" if row["system"] == learned.backend else f"/{row['system']}"
         name = f"{row['attribute']}{system}/{row['measure']}"
@@ -70,7 +70,7 @@ def _iter_figures(
             yield name, float(value)
 
 
-def find_trackers(names: list[str]) -> list[Callable[[TrackedRun], str]]:
+def find_trackers(names: Sequence[str]) -> list[Callable[[TrackedRun], str]]:
     """Return the functions that store a run in the named trackers and return where it is stored.
 
     Raises:

@@ -55,6 +55,11 @@ class AbstractFeatures(ABC):
         """Return the size of the stored arrays in bytes."""
         return sum(array.nbytes for array in self.arrays())
 
+    @property
+    def n_entries(self) -> int:
+        """Return the number of entries that `entries` returns for all rows."""
+        return self.n_rows * (self.n_features // self.n_blocks)
+
     @abstractmethod
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         """Return `X[rows] @ weights`, shape (n, n_patterns); or shape (1, n_patterns) if all rows of X are equal."""
@@ -256,6 +261,10 @@ class Sparse(AbstractFeatures):
     def n_rows(self) -> int:  # type: ignore[override]
         return len(self.row_start) - 1
 
+    @property
+    def n_entries(self) -> int:
+        return len(self.column)
+
     def columns(self) -> dict[str, np.ndarray]:
         return {"length": np.diff(self.row_start), "column": self.column, "values": self.values}
 
@@ -308,6 +317,10 @@ class Tiled(AbstractFeatures):
     @property
     def n_features(self) -> int:  # type: ignore[override]
         return self.tile.n_features
+
+    @property
+    def n_entries(self) -> int:
+        return self.tile.n_entries * self.times
 
     @property
     def rows_are_equal(self) -> bool:

@@ -387,7 +387,7 @@ class ReducedGraph:
             return (span,)
         return [slice(start, min(start + step, span.stop)) for start in range(span.start, span.stop, step)]
 
-    def _table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
+    def table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
         """Return the bases, strides, table shapes and table offsets of some terms; offsets are relative to `origin`."""
         target = terms.target[chunk]
         if terms.on_edges:
@@ -422,7 +422,7 @@ class ReducedGraph:
                 group.features.add_scores(matrix, rows, cells, overwrite)
                 continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
-            *views, n_rows, n_columns, start = self._table_geometry(terms, chunk, origin)
+            *views, n_rows, n_columns, start = self.table_geometry(terms, chunk, origin)
             if terms.on_edges and group.is_agreement:
                 score_tables.add_diagonals(scores, n_rows, start, out)
             else:
@@ -440,7 +440,7 @@ class ReducedGraph:
                 continue
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            *views, n_rows, n_columns, start = self._table_geometry(terms, chunk, origin)
+            *views, n_rows, n_columns, start = self.table_geometry(terms, chunk, origin)
             if terms.on_edges and group.is_agreement:
                 score_tables.collect_diagonals(residual, n_rows, start, values)
             else:

@@ -20,6 +20,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.table_matrix import TableMatrices, table_matrices
 from relcrf.inference.forest import (
     BLOCK_SIZE,
     LANES,
@@ -111,7 +112,8 @@ class ForestLikelihood(AbstractJointLikelihood):
     """The exact likelihood of a graph whose edges form a forest.
 
     Edge tables are computed, summed out and counted a few at a time, so that the tables stay in the cache of a core;
-    see `kernels/forest.py`. An instance must not be used by two threads at once.
+    see `kernels/forest.py`. The tables of small graphs are the products of a sparse matrix and the weights. An instance
+    must not be used by two threads at once.
 
     Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation
     (4).
@@ -170,7 +172,18 @@ class ForestLikelihood(AbstractJointLikelihood):
         table_start[:-1][self.plan.edge >= 0] = class_start[class_of_edge]
         return self.graph.with_edges(first_edge[order]), table_start
 
+    @cached_property
+    def _matrices(self) -> TableMatrices | None:
+        return table_matrices(self.graph)
+
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
+        if self._matrices is not None:
+            nodes, edges = self._matrices.potentials(weights)
+            if added_potentials is not None:
+                nodes += added_potentials
+            table_starts = self.graph.state_start, self._first_edge, self.graph.table_start
+            log_partition = self._sweep.marginals(_ComputedTables(*table_starts, nodes, edges))
+            return log_partition, self._matrices.counts(nodes, edges)
         counts = np.zeros((LANES, self.graph.graph.layout.size))
         tables = _WeightedTables(self.graph, self._first_edge, self._edge_classes, weights, added_potentials, counts)
         return self._sweep.marginals(tables), counts.sum(axis=0)
@@ -218,6 +231,39 @@ class _WeightedTables(AbstractForestTables):
         self.graph.add_node_counts(nodes, self.counts[lane], *block)
         if self.edge_classes is None:
             self.graph.add_edge_counts(edges, self.counts[lane], *self._edge_range(block))
+
+
+@dataclass(frozen=True)
+class _ComputedTables(AbstractForestTables):
+    """Flat tables in the order of the plan; the sweep replaces the log potentials by the marginals.
+
+    Args:
+        state_start, first_edge, table_start: Offsets of the node tables; see `ForestLikelihood`; offsets of the edge tables.
+        nodes, edges: The log potentials, later the marginals.
+    """
+
+    state_start: np.ndarray
+    first_edge: np.ndarray
+    table_start: np.ndarray
+    nodes: np.ndarray
+    edges: np.ndarray
+
+    def _nodes_of(self, block: Block) -> slice:
+        return slice(int(self.state_start[block[0]]), int(self.state_start[block[1]]))
+
+    def _edges_of(self, block: Block) -> slice:
+        first, last = self.first_edge[block[0]], self.first_edge[block[1]]
+        return slice(int(self.table_start[first]), int(self.table_start[last]))
+
+    def node_potentials(self, block: Block, out: np.ndarray) -> None:
+        out[:] = self.nodes[self._nodes_of(block)]
+
+    def edge_potentials(self, block: Block, out: np.ndarray) -> None:
+        out[:] = self.edges[self._edges_of(block)]
+
+    def store_marginals(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
+        self.nodes[self._nodes_of(block)] = nodes
+        self.edges[self._edges_of(block)] = edges
 
 
 @dataclass(frozen=True, eq=False)

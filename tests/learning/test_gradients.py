@@ -10,11 +10,13 @@ from objectives import finite_differences, problem
 
 from relcrf.backends.base import Problem
 from relcrf.backends.whole_graph import WholeGraphSpec
+from relcrf.graph import table_matrix
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Ones
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.scopes import Potentials
+from relcrf.graph.table_matrix import MAX_ENTRIES
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
@@ -28,13 +30,19 @@ from relcrf.learning.likelihood import (
 )
 
 
+@pytest.fixture(params=[-1, MAX_ENTRIES], ids=["kernels", "matrices"])
+def max_entries(request, monkeypatch):
+    """Compute tables by the kernels of the groups or by sparse matrices."""
+    monkeypatch.setattr(table_matrix, "MAX_ENTRIES", request.param)
+
+
 def make(kind, graph, states):
     return kind.build(graph, states) if kind is ForestLikelihood else kind(graph, states)
 
 
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("kind", [ForestLikelihood, PairLikelihood])
-def test_gradient(kind, seed):
+def test_gradient(kind, seed, max_entries):
     graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
     size = graph.graph.layout.size
     rng = np.random.default_rng(seed)
@@ -57,7 +65,7 @@ def test_gradient_with_latent_states(kind, seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_latent_states_are_summed_out(seed):
+def test_latent_states_are_summed_out(seed, max_entries):
     graph, states, weights = problem(seed, forest=True)
     latent = np.arange(len(states)) % 3 == seed % 3
     choices = zip(states, graph.cardinality, latent, strict=True)
@@ -69,7 +77,7 @@ def test_latent_states_are_summed_out(seed):
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_pseudo_likelihood_is_the_sum_of_conditionals(seed):
+def test_pseudo_likelihood_is_the_sum_of_conditionals(seed, max_entries):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, n_variables=5, max_arity=3)
     roles = rng.choice([Role.FREE, Role.FREE, Role.FREE, Role.CLAMPED, Role.ABSENT], size=5).astype(np.int8)
@@ -100,7 +108,7 @@ def without_absent(graph, roles):
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_forest_likelihood_is_the_likelihood(seed):
+def test_forest_likelihood_is_the_likelihood(seed, max_entries):
     graph, states, weights = problem(seed, forest=True)
     potentials = graph.potentials(weights)
     exact = graph.scopes.score(potentials, states) - Enumeration(graph.scopes).marginals(potentials).log_partition
@@ -153,9 +161,10 @@ def linked_forest(rng, features):
 @pytest.mark.parametrize("block", [30, BLOCK_SIZE])
 @pytest.mark.parametrize("scale", [1.0, 400.0, 1e4])
 @pytest.mark.parametrize("latent", [0.0, 0.3])
-def test_shared_edge_tables_match_separate_ones(block, scale, latent):
+def test_shared_edge_tables_match_separate_ones_and_matrices(block, scale, latent, monkeypatch):
     found = []
-    for features in (Ones, lambda n: Dense(np.ones((n, 1)))):
+    for features, max_entries in ((Ones, -1), (lambda n: Dense(np.ones((n, 1))), -1), (Ones, MAX_ENTRIES)):
+        monkeypatch.setattr(table_matrix, "MAX_ENTRIES", max_entries)
         rng = np.random.default_rng(3)
         graph = linked_forest(rng, features)
         states = np.where(rng.random(900) < latent, -1, rng.integers(2, size=900))
@@ -165,9 +174,11 @@ def test_shared_edge_tables_match_separate_ones(block, scale, latent):
         objective = ForestLikelihood(plan, arranged, states[plan.order])
         found.append(objective(scale * np.random.default_rng(4).normal(size=graph.layout.size)))
         assert (objective._edge_classes is None) == (features is not Ones)
-    (value, gradient), (other_value, other_gradient) = found
-    assert value == pytest.approx(other_value, rel=1e-12)
-    np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)
+        assert (objective._matrices is None) == (max_entries < 0)
+    value, gradient = found[0]
+    for other_value, other_gradient in found[1:]:
+        assert value == pytest.approx(other_value, rel=1e-12)
+        np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)
 
 
 def mixed_graph(rng, n=6, k=3):

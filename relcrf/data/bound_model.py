@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,8 +31,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 from relcrf.execution.interruption import register_connection
 from relcrf.language.render import render_declaration
 from relcrf.model.functions import external_function
-from relcrf.model.learned import learned_features
-from relcrf.model.spec import Entity, Gate, Include, ModelSpec, Rule, Template, fold_name
+from relcrf.model.spec import Entity, Feature, Gate, Include, LearnedDefinition, ModelSpec, Rule, Template, fold_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,11 +98,18 @@ class BoundModel:
 
     @cached_property
     def coding(self) -> str:
-        """A hash of what determines the coded tables besides the dataset: declarations, and values of the domains."""
-        learned = {feature.name for feature in learned_features(self.spec)}
+        """A hash of what determines the coded tables besides the dataset: declarations, and values of the domains.
+
+        Among the features, these are the ones that other declarations mention, such as a derived relation.
+        """
         declared = (d for d in self.spec.all_declarations if not isinstance(d, Template | Rule | Gate | Include))
-        kept = (d for d in declared if getattr(d, "name", "") not in learned)
-        digest = hashlib.sha256("\n".join(map(render_declaration, kept)).encode())
+        kept = [render_declaration(d) for d in declared if not isinstance(d, Feature)]
+        features = {
+            d.name: render_declaration(d) for d in self.spec.features if not isinstance(d.definition, LearnedDefinition)
+        }
+        while mentioned := [name for name in features if re.search(rf"\b{name}\b", "\n".join(kept))]:
+            kept += [features.pop(name) for name in mentioned]
+        digest = hashlib.sha256("\n".join(kept).encode())
         for name, values in sorted(self.domains.items()):
             digest.update(json.dumps([name, *values]).encode())
         return digest.hexdigest()
@@ -133,12 +140,17 @@ class BoundModel:
                 self.statistics.pop(name, None)
         self.learned_names.clear()
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms."""
+    def cursor(self, query: str | None = None) -> duckdb.DuckDBPyConnection:
+        """Return a new connection to the coded tables, but not to raw data frames; registering one would take 1 ms.
+
+        Args:
+            query: The query for which the connection is opened. External tables that it does not name are not registered.
+        """
         cursor = register_connection(self.dataset.connection.cursor())
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():
-            cursor.register(table, columns)
+            if query is None or quoted(table)[1:-1] in query:
+                cursor.register(table, columns)
         return cursor
 
     def size(self, type_name: str) -> int:

@@ -84,7 +84,7 @@ class DegreeCache:
     ) -> np.ndarray:
         """Sum products of `child_rows` entries over the rows of a query, by column `key` or, if `key` is None, in total."""
         out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
-        with self.bound.cursor() as cursor:
+        with self.bound.cursor(query) as cursor:
             for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):
                 weight = None
                 for name, vector in child_rows.items():

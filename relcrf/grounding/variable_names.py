@@ -154,8 +154,8 @@ def _read_columns(bound: BoundModel, table: str, columns: Sequence[str], vids: n
     """Read columns of a coded table for some vids (dense row indices), shape (n,) each; no other rows are read."""
     distinct, inverse = np.unique(vids, return_inverse=True)
     column_list = ", ".join(f"{column} AS c{k}" for k, column in enumerate(columns))
-    with bound.cursor() as cursor:
+    query = f"SELECT {column_list} FROM {quoted(table)} JOIN selected USING (vid) ORDER BY vid"
+    with bound.cursor(query) as cursor:
         cursor.register("selected", {"vid": distinct})
-        query = f"SELECT {column_list} FROM {quoted(table)} JOIN selected USING (vid) ORDER BY vid"
         result = cursor.execute(query).fetchnumpy()
     return [np.asarray(result[f"c{k}"])[inverse] for k in range(len(columns))]

@@ -43,7 +43,7 @@ def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
 def cursor_factory(connection):
     """Return a function that opens connections to the same tables in the same schema."""
 
-    def cursor():
+    def cursor(query=None):
         ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
         made = connection.cursor()
         made.execute(f"SET schema = '{schema}'")

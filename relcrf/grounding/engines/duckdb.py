@@ -20,17 +20,18 @@ class DuckDbEngine(AbstractEngine):
     """An engine that runs plans in the DuckDB database that stores the coded tables.
 
     Args:
-        cursor: function that opens a separate connection to the coded tables; an unread result blocks its connection.
+        cursor: function that opens a separate connection for a query; an unread result blocks its connection.
     """
 
     name = "duckdb"
 
-    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+    def __init__(self, cursor: Callable[[str], duckdb.DuckDBPyConnection]) -> None:
         self._cursor = cursor
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
-        with self._cursor() as cursor:
-            yield from stream_batches(cursor.sql(sql.DUCKDB.rows_query(plan)), output_dtypes(plan))
+        query = sql.DUCKDB.rows_query(plan)
+        with self._cursor(query) as cursor:
+            yield from stream_batches(cursor.sql(query), output_dtypes(plan))
 
 
 class StatementEngine(AbstractEngine):

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from scipy.sparse import csr_array
 
 from relcrf import plugins
 from relcrf.columns.storage import Storage
@@ -100,8 +101,8 @@ class Dataset:
         """Messages to the user about the formats that the readers of the files assumed, and about the repairs."""
         self.repairs: list[RowRepair] = []
         """The repairs of rows that were made before queries read them."""
-        self.computed_numbers: dict[tuple[str, ...], np.ndarray] = {}
-        """Numbers that were computed for the entities of bound models; see `grounding/entity_values.py`."""
+        self.computed_values: dict[tuple[str, ...], np.ndarray | csr_array | None] = {}
+        """Numbers and pairs that were computed for the entities of bound models; see `grounding/entity_values.py`."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}

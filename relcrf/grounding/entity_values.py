@@ -6,9 +6,9 @@ column of the entity type (`value_names.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,9 +20,10 @@ from relcrf.errors import BudgetError, DataError, Diagnostic, Span
 from relcrf.grounding.collect import MAX_FEATURE, overflow_error
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.engines.duckdb import DuckDbEngine
-from relcrf.grounding.estimate import check_budget
+from relcrf.grounding.estimate import check_budget, estimate_size
 from relcrf.grounding.lower import LoweringContext, lower_pairs, lower_values
 from relcrf.grounding.number_bases import evaluate_basis, fit_basis
+from relcrf.grounding.pair_aggregates import PairAggregate
 from relcrf.grounding.plan import Plan
 from relcrf.grounding.propagation import (
     Values,
@@ -44,7 +45,12 @@ from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import NameScope
 
 MAX_KEPT_BYTES = 64_000_000
-"""Maximum size of the numbers that a dataset keeps, in bytes."""
+"""Maximum size of the numbers and pairs that a dataset keeps, in bytes."""
+
+MAX_PAIR_ROWS = 5_000_000
+"""Maximum number of rows from which aggregates are computed by pairs of entities; these rows take 80 MB."""
+
+Kept = TypeVar("Kept", bound="np.ndarray | csr_array | None")
 
 FeaturesOfTemplate: TypeAlias = tuple[Template, tuple[e.Expression, ...]]
 """A template with the features of the template or of its gate."""
@@ -174,23 +180,64 @@ class ValueComputer:
             or used_learned_features(scope.spec, [node])
         ):
             return self._query_numbers(scope, node, name)
-        kept = self.bound.dataset.computed_numbers
-        key = (self.bound.coding, name, scope.type_names[name], render_expression(node))
+        key = ("numbers", name, scope.type_names[name], render_expression(node))
+        return self._keep(key, lambda: self._compute_numbers(scope, node, name)).copy()
+
+    def _keep(self, key: tuple[str, ...], compute: Callable[[], Kept]) -> Kept:
+        """Return the result of a function of the coded tables; the dataset keeps it for other models with the same tables."""
+        kept = self.bound.dataset.computed_values
+        key = (self.bound.coding, *key)
         if key not in kept:
-            numbers = self._query_numbers(scope, node, name)
-            if numbers.nbytes + sum(each.nbytes for each in kept.values()) > MAX_KEPT_BYTES:
-                return numbers
-            kept[key] = numbers
-        return kept[key].copy()
+            computed = compute()
+            if _n_bytes(computed) + sum(map(_n_bytes, kept.values())) > MAX_KEPT_BYTES:
+                return computed
+            kept[key] = computed
+        return cast(Kept, kept[key])
+
+    def _compute_numbers(self, scope: NameScope, node: e.Expression, name: str) -> np.ndarray:
+        aggregate = PairAggregate.from_node(node, name, scope)
+        if aggregate is None:
+            return self._query_numbers(scope, node, name)
+        path, other = aggregate.path, aggregate.other
+        key = ("pairs", name, scope.type_names[name], other, render_expression(path))
+        pairs = self._keep(key, lambda: self._few_pairs(scope, path, name, other))
+        if pairs is None:
+            return self._query_numbers(scope, node, name)
+        inner = scope.aggregate_scope(aggregate.node)
+        matches = self._matches(aggregate.condition, Parameter(other, inner.type_names[other]))
+        if aggregate.term is None:
+            values = matches.astype(np.float64)
+        else:
+            values = np.where(matches, np.asarray(self.compute(inner, aggregate.term, other))[:, 0], np.nan)
+        return self._checked(aggregate.aggregate(pairs, values)[:, None], node)
+
+    def _matches(self, condition: e.Expression | None, parameter: Parameter) -> np.ndarray:
+        """Return a mask of the entities that satisfy a condition, shape (n_entities,); all entities without a condition."""
+        n = self.bound.sizes[parameter.type_name]
+        if condition is None:
+            return np.ones(n, dtype=bool)
+        out = np.zeros(n, dtype=bool)
+        plan = lower_values(e.Number(1), parameter, self.context, where=condition)
+        for batch in DuckDbEngine(self.bound.cursor).rows(plan):
+            out[batch["vid"]] = True
+        return out
 
     def _query_numbers(self, scope: NameScope, node: e.Expression, name: str) -> np.ndarray:
         parameter = Parameter(name, scope.type_names[name])
         out = np.full((self.bound.sizes[parameter.type_name], 1), np.nan)
         for batch in DuckDbEngine(self.bound.cursor).rows(lower_values(node, parameter, self.context)):
             out[batch["vid"], 0] = batch["value"]
-        if (np.abs(out) > MAX_FEATURE).any():
+        return self._checked(out, node)
+
+    def _checked(self, numbers: np.ndarray, node: e.Expression) -> np.ndarray:
+        """Return the numbers of an expression.
+
+        Raises:
+            DataError: if a number is too large.
+        """
+        if (np.abs(numbers) > MAX_FEATURE).any():
             raise overflow_error(render_expression(node), self.owner)
-        return out
+        return numbers
 
     def _apply(self, scope: NameScope, node: e.FunctionCall, values: Values) -> Values:
         """Apply a function to the values; use the statistics of the training data if the model is trained."""
@@ -266,12 +313,25 @@ class ValueComputer:
         Args:
             name: the outer name, whose entities are the rows.
             other: a local name, whose entities are the columns.
+
+        Raises:
+            BudgetError: if the number of combinations exceeds the budget.
         """
-        parameter = Parameter(name, scope.type_names[name])
-        plan = lower_pairs(node, parameter, other, self.context)
+        plan, shape = self._pair_plan(scope, node, name, other)
         check_budget(DegreeCache(self.bound), plan, self.budget, render_expression(node), node.span)
-        other_type = scope.aggregate_scope(node).type_names[other]
-        return self._pairs(plan, (self.bound.sizes[parameter.type_name], self.bound.sizes[other_type]))
+        return self._pairs(plan, shape)
+
+    def _few_pairs(self, scope: NameScope, node: e.Aggregate, name: str, other: str) -> csr_array | None:
+        """Return the result of `count_pairs`; None if there are more than `MAX_PAIR_ROWS` combinations."""
+        plan, shape = self._pair_plan(scope, node, name, other)
+        is_large = estimate_size(DegreeCache(self.bound), plan).join_rows > MAX_PAIR_ROWS
+        return None if is_large else self._pairs(plan, shape)
+
+    def _pair_plan(self, scope: NameScope, node: e.Aggregate, name: str, other: str) -> tuple[Plan, tuple[int, int]]:
+        """Return the plan of the combinations of local names, and the numbers of entities of both names."""
+        parameter, other_type = Parameter(name, scope.type_names[name]), scope.aggregate_scope(node).type_names[other]
+        shape = (self.bound.sizes[parameter.type_name], self.bound.sizes[other_type])
+        return lower_pairs(node, parameter, other, self.context), shape
 
     def _pairs(self, plan: Plan, shape: tuple[int, int]) -> csr_array:
         """Return the number of rows of a plan for each pair of entities."""
@@ -291,3 +351,9 @@ class ValueComputer:
             hint = "use fewer hops or a relation with fewer tuples, or raise the budget with --budget"
             raise BudgetError(Diagnostic("E320", message, self.span, hint))
         return multiply(step, values)
+
+
+def _n_bytes(values: np.ndarray | csr_array | None) -> int:
+    if values is None or isinstance(values, np.ndarray):
+        return 0 if values is None else values.nbytes
+    return sum(each.nbytes for each in (values.data, values.indices, values.indptr))

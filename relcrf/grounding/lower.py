@@ -120,8 +120,8 @@ def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.
 
 def lower_random_relation(relation: RandomRelation, context: LoweringContext) -> p.Plan:
     """Return the plan of the tuples that satisfy the `where` of a random relation."""
-    scope = NameScope(context.spec, relation.parameters, relation.where)
-    builder = _PlanBuilder(context, relation.parameters, relation.where, scope)
+    parameters, where = relation.parameters, relation.where
+    builder = _PlanBuilder(context, parameters, where, NameScope(context.spec, parameters, where))
     return builder.finish((), is_distinct=builder.has_existentials)
 
 
@@ -191,17 +191,20 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
 
 
 def lower_values(
-    expression: e.Expression, parameter: Parameter, context: LoweringContext, kind: str = "double"
+    expression: e.Expression,
+    parameter: Parameter,
+    context: LoweringContext,
+    kind: str = "double",
+    where: e.Expression | None = None,
 ) -> p.Plan:
-    """Return the plan of a value for each entity, except missing values: outputs `vid` and `value`.
+    """Return the plan of a value for each entity that satisfies `where`, except missing values: outputs `vid` and `value`.
 
     Args:
         kind: `double` for numbers and for the codes of categories, `text` for strings and dates.
     """
-    scope = NameScope(context.spec, (parameter,), None)
-    builder = _PlanBuilder(context, (parameter,), None, scope)
+    builder = _PlanBuilder(context, (parameter,), where, NameScope(context.spec, (parameter,), where))
     value, vid = builder.numeric_term(expression), builder.column_for_name(parameter.name)
-    builder.filters.append(p.IsNotNull(value))
+    builder.filters += [] if isinstance(value, p.AggregateTerm) and value.is_zero_if_empty else [p.IsNotNull(value)]
     return builder.finish((("vid", vid, "integer"), ("value", value, kind)), is_distinct=False)
 
 
@@ -212,8 +215,7 @@ def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context
     local = tuple(Parameter(n, type_name) for n, type_name in scope.type_names.items() if n in names)
     builder = _PlanBuilder(context, (parameter, *local), aggregate.where, scope)
     outputs = (("vid", parameter.name), ("other", name))
-    columns = tuple((output, builder.column_for_name(bound_name), "integer") for output, bound_name in outputs)
-    return builder.finish(columns, is_distinct=False)
+    return builder.finish(tuple((o, builder.column_for_name(n), "integer") for o, n in outputs), is_distinct=False)
 
 
 def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Expression | None:

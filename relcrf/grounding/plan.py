@@ -99,6 +99,11 @@ class AggregateTerm:
     outer_keys: tuple[Column, ...] = ()
     outer_plan: Plan | None = None
 
+    @property
+    def is_zero_if_empty(self) -> bool:
+        """Whether the value is 0, and not missing, if the subplan has no rows."""
+        return self.function in ("count", "sum")
+
 
 Term: TypeAlias = Column | Constant | Call | DefinedCall | VectorComponent | Lookup | Indicator | AggregateTerm
 

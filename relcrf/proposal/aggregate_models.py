@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.stats import rankdata
+import scipy
 
 from relcrf import api
-from relcrf.data.bound_model import BoundModel
 from relcrf.errors import RelcrfError
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
@@ -19,12 +17,12 @@ from relcrf.grounding.entity_values import ValueComputer
 from relcrf.grounding.estimate import DEFAULT_BUDGET, estimate_size
 from relcrf.grounding.learned_values import read_inputs
 from relcrf.grounding.lower import lower_pairs, lower_values
+from relcrf.grounding.pair_aggregates import PairAggregate
 from relcrf.grounding.plan import AggregateTerm, Plan
-from relcrf.language.render import render_expression
-from relcrf.model.expressions import Aggregate, Attribute, Expression, Name
+from relcrf.model.expressions import Expression, Name
 from relcrf.model.learned import labelled_neighbours, learned_features
 from relcrf.model.nodes import walk
-from relcrf.model.spec import Feature, LearnedDefinition
+from relcrf.model.spec import LearnedDefinition
 from relcrf.model.typing import NameScope
 from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates, enumerate_label_counts
 from relcrf.proposal.draft import ModelDraft
@@ -77,7 +75,7 @@ class AggregateValues:
         """
         labels, values = states[train], self.values[train]
         present = ~np.isnan(values)
-        ranks = np.where(present, rankdata(values, axis=0, nan_policy="omit"), 0.0)
+        ranks = np.where(present, scipy.stats.rankdata(values, axis=0, nan_policy="omit"), 0.0)
         ranks = np.where(present, ranks - ranks.sum(axis=0) / np.maximum(present.sum(axis=0), 1), 0.0)
         total = (ranks**2).sum(axis=0)
         between = sum(
@@ -115,14 +113,22 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         definition = feature.definition
         assert isinstance(definition, LearnedDefinition)
         bound = draft.grounding.bound
-        context, degrees, reader = make_lowering_context(bound), DegreeCache(bound), _AggregateReader(bound, feature)
+        (parameter,) = feature.parameters
+        context, degrees = make_lowering_context(bound), DegreeCache(bound)
+        computer = ValueComputer(bound, context, f"feature '{feature.name}'", feature.span, DEFAULT_BUDGET)
+        scope = NameScope(context.spec, feature.parameters, None)
+        rows: dict[Expression, int] = {}
         for each, node in zip(proposed, definition.inputs, strict=False):
             if time.perf_counter() - started > seconds:
                 break
-            if _count_rows(lower_values(node, feature.parameters[0], context), degrees) > MAX_ROWS:
+            found = PairAggregate.from_node(node, parameter.name, scope)
+            path = node if found is None else found.path
+            if path not in rows:
+                rows[path] = _count_rows(lower_values(path, parameter, context), degrees)
+            if rows[path] > MAX_ROWS:
                 continue
             try:
-                column = reader.read(node)
+                column = np.asarray(computer.compute(scope, node, parameter.name))[:, 0]
             except RelcrfError:  # numbers that are too large
                 continue
             fingerprint = _fingerprint(column)
@@ -130,69 +136,18 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                 seen.add(fingerprint)
                 kept.append(each)
                 columns.append(column)
-        scope = NameScope(draft.grounding.spec, feature.parameters, None)
         for each, node in zip(counts, definition.inputs[len(proposed) :], strict=True):
             if time.perf_counter() - started > seconds:
                 break
             counted = labelled_neighbours(scope, definition, node)
             assert counted is not None and isinstance(counted.terms[0], Name)
-            plan = lower_pairs(counted, feature.parameters[0], counted.terms[0].name, context)
+            plan = lower_pairs(counted, parameter, counted.terms[0].name, context)
             if estimate_size(degrees, plan).join_rows <= MAX_ROWS:
-                (found,) = read_inputs(bound, replace(feature, definition=replace(definition, inputs=(node,))))
-                if found.neighbours is not None and found.neighbours.pairs.nnz:
+                (labels,) = read_inputs(bound, replace(feature, definition=replace(definition, inputs=(node,))))
+                if labels.neighbours is not None and labels.neighbours.pairs.nnz:
                     label_counts.append(each)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
     return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts))
-
-
-class _AggregateReader:
-    """Computes aggregates as inputs of a learned feature; all aggregates over the same path read its pairs once."""
-
-    def __init__(self, bound: BoundModel, feature: Feature) -> None:
-        self.bound, self.feature = bound, feature
-        context = make_lowering_context(bound)
-        self.scope = NameScope(context.spec, feature.parameters, None)
-        self.computer = ValueComputer(bound, context, f"feature '{feature.name}'", feature.span, DEFAULT_BUDGET)
-        self.pairs: dict[tuple[str, str], csr_array] = {}
-
-    def read(self, node: Expression) -> np.ndarray:
-        """Return the value of an aggregate for each entity, shape (n_entities,); NaN if it has no value.
-
-        Raises:
-            RelcrfError: See `read_inputs`.
-        """
-        name = self.feature.parameters[0].name
-        match node:
-            case Aggregate("sum" | "mean" | "min" | "max", (Attribute(other, _),), where) if other != name:
-                key = (render_expression(where), other)
-                if key not in self.pairs:
-                    self.pairs[key] = self.computer.count_pairs(self.scope, node, name, other)
-                values = self.computer.compute(self.scope.aggregate_scope(node), node.terms[0], other)
-                return aggregate_pairs(node.function, self.pairs[key], np.asarray(values)[:, 0])
-        definition = self.feature.definition
-        assert isinstance(definition, LearnedDefinition)
-        (found,) = read_inputs(self.bound, replace(self.feature, definition=replace(definition, inputs=(node,))))
-        return np.asarray(found.values, dtype=np.float64)[:, 0]
-
-
-def aggregate_pairs(function: str, pairs: csr_array, values: np.ndarray) -> np.ndarray:
-    """Return an aggregate of the known values of each row's columns, shape (n_rows,); NaN, or a sum of 0, if none is known.
-
-    Args:
-        function: `sum`, `mean`, `min` or `max`.
-        pairs: The number of times that each value counts, shape (n_rows, n_values).
-        values: shape (n_values,); NaN if missing.
-    """
-    n, known = pairs.shape[0], ~np.isnan(values[pairs.indices])
-    row, weight = np.repeat(np.arange(n), np.diff(pairs.indptr))[known], pairs.data[known]
-    each = values[pairs.indices[known]]
-    count = np.bincount(row, weight, minlength=n)
-    if function in ("sum", "mean"):
-        out = np.bincount(row, weight * each, minlength=n) / (np.maximum(count, 1.0) if function == "mean" else 1.0)
-    else:
-        out = np.full(n, np.inf if function == "min" else -np.inf)
-        (np.minimum if function == "min" else np.maximum).at(out, row, each)
-    return np.where((count > 0) | (function == "sum"), out, np.nan)
 
 
 def _count_rows(plan: Plan, degrees: DegreeCache) -> int:
@@ -220,7 +175,7 @@ def _fingerprint(column: np.ndarray) -> bytes | None:
 
 
 def templates_with(
-    draft: ModelDraft, found: AggregateValues, selected: Sequence[int], form: str
+    draft: ModelDraft, found: AggregateValues, selected: Sequence[int], form: str, estimator: str = ""
 ) -> list[ProposedTemplate]:
     """Return the templates of a draft and a template with aggregates.
 
@@ -229,6 +184,7 @@ def templates_with(
     Args:
         selected: Indices of the aggregates.
         form: One of `FORMS`.
+        estimator: The estimator of the classifier; empty to choose between estimators.
     """
     target = draft.analysis.target
     assert target.entity is not None
@@ -251,6 +207,7 @@ def templates_with(
         features.append(
             f"# an estimator of scikit-learn, which is trained on the training labels\n"
             f"feature summary({x}: {entity.name}) = classifier of {x}.{label} from {', '.join(inputs)}"
+            + (f' using "{estimator}"' if estimator else "")
         )
         terms = [f"summary({x})"]
         comment = f"{label} depends on a classifier of {len(own)} attributes and {len(aggregates)} aggregates"

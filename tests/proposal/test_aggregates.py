@@ -154,13 +154,14 @@ def test_forms_are_models(draft, found):
 def fake_predictions(monkeypatch, chances):
     """Replace training by predictions that give each label a chance, by the number of aggregates in the model."""
 
-    def predict(grounding, split, system=trial.BACKEND):
+    def predict(grounding, folds, system=trial.AUTO):
         name = "none" if "aggregates" not in {t.name for t in grounding.templates} else "linear"
         chance = np.resize(chances[name], 16)
         labels = ScoredLabels(np.column_stack([1 - chance, chance]), np.ones(16, dtype=int))
         return dict.fromkeys((MAJORITY, LOCAL, trial.BACKEND), labels)
 
     monkeypatch.setattr(trial, "_predict", predict)
+    monkeypatch.setattr(trial, "_choose_backend", lambda grounding, fold: trial.AUTO)
     monkeypatch.setattr(trial, "FORMS", {"linear": "weights"})
 
 

@@ -169,8 +169,8 @@ class SelectBuilder:
                 return exp.cast(self._two_valued(condition), "INTEGER")
             case p.AggregateTerm():
                 aggregate = self.aggregate_subquery(node)
-                is_zero_if_empty = node.function in ("count", "sum")
-                return exp.Coalesce(this=aggregate, expressions=[number_literal(0)]) if is_zero_if_empty else aggregate
+                zero = [number_literal(0)]
+                return exp.Coalesce(this=aggregate, expressions=zero) if node.is_zero_if_empty else aggregate
         raise AssertionError(f"{node} is not a term")
 
     def exists(self, plan: p.Plan) -> exp.Expr:

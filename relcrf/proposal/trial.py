@@ -2,28 +2,36 @@
 
 Models with and without aggregates are cross-validated on the same folds, first without relations, which takes little time,
 and with relations if the aggregates help without them. In each fold, the aggregates are selected by the training labels of
-the fold.
+the fold. `auto` chooses a backend and its settings for each model by the training labels of the first fold; the other folds use
+them too, because a choice for each fold would take minutes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf import api
-from relcrf.data.split_plan import SplitPlan, parse_split
+from relcrf.backends.base import AbstractBackend, Monitor
+from relcrf.backends.local import LocalBackend
+from relcrf.backends.problems import training_problem
+from relcrf.backends.registry import make_backend
+from relcrf.data.split_plan import parse_split
 from relcrf.errors import RelcrfError
+from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.measures import Score, ScoredLabels
 from relcrf.evaluation.predictions import LOCAL, MAJORITY
-from relcrf.evaluation.splits import labelled_in_grounding, make_folds
+from relcrf.evaluation.runner import predict_fold, run_systems
+from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.proposal.aggregate_models import FORMS, AggregateValues, compute_aggregates, templates_with
 from relcrf.proposal.aggregates import ProposedAggregate
 from relcrf.proposal.draft import ModelDraft, replace_templates
+from relcrf.unaries.estimators import candidate_estimators
 
 MAX_VARIABLES = 20_000
 """Maximum number of variables of a model that is tried; larger models take minutes to train."""
@@ -38,6 +46,10 @@ MAX_SECONDS = 10.0
 """Time limit of each comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
 fold, the limit is checked between the models, so that the training of one model may exceed it."""
 
+MAX_SEARCH_LABELS = 500
+"""Maximum number of labels with which the trial of a classifier chooses between estimators; with more labels, it trains one
+estimator, the smallest boosted trees. Its gain is then a lower estimate, because the model chooses between all estimators."""
+
 MAX_COMPUTE_SECONDS = 10.0
 """Time limit for the values of the aggregates."""
 
@@ -47,6 +59,9 @@ two models without a real gain exceeds one standard error in up to 30 % of the c
 required, because the result is not the choice."""
 
 BACKEND = "auto"
+"""Name of the backend of the proposed model."""
+
+AUTO = make_backend(BACKEND, effort="quick")
 
 NO_AGGREGATES = "none"
 """The form of the model without aggregates."""
@@ -75,7 +90,8 @@ class AggregateTrial:
     """The comparison of models with and without aggregates.
 
     Args:
-        chosen: The form with the largest likelihood; `NO_AGGREGATES` if none is better by `MIN_STANDARD_ERRORS`.
+        chosen: The form in the model. It is better than `NO_AGGREGATES` by `MIN_STANDARD_ERRORS`, and a classifier is also
+            better than weights by as much.
         system: The system whose predictions are compared: `local` if no form helps without relations, otherwise the model.
         n_folds: The number of folds that were compared within the time limit.
         n_proposed: The number of enumerated aggregates.
@@ -95,7 +111,9 @@ class AggregateTrial:
     def __str__(self) -> str:
         """Return the choice and its reason as a sentence."""
         n_kept = sum(is_kept for _, _, is_kept in self.aggregates)
-        best = max((each for each in self.forms if each.score is not None), key=lambda each: each.gain)
+        scored = [each for each in self.forms if each.score is not None]
+        chosen = [each for each in scored if each.form == self.chosen != NO_AGGREGATES]
+        best = max(chosen or scored, key=lambda each: each.gain)
         gain = f"{best.gain:+.4f} ± {best.standard_error:.4f} nats per label"
         if self.chosen != NO_AGGREGATES:
             return (
@@ -132,17 +150,31 @@ def choose_model(draft: ModelDraft, progress: Progress = lambda name: None) -> t
     progress("trial")
     try:
         if not found.aggregates:
-            return draft, ModelTrial({k: each.score() for k, each in _predict(draft.grounding, HELD_OUT).items()})
+            return draft, ModelTrial({k: each.score() for k, each in _predict_part(draft.grounding).items()})
         return _Comparison(draft, found, progress).run()
     except RelcrfError as error:
         return draft, ModelTrial({}, error.diagnostics[0].message)
 
 
-def _predict(grounding: Grounding, split: SplitPlan | str, system: str = BACKEND) -> dict[str, ScoredLabels]:
-    """Return the predictions of the held-out labels by the majority value, `local` and the given system."""
-    settings = {BACKEND: {"effort": "quick"}} if system == BACKEND else {}
-    found = api.evaluate(grounding, [system], split, settings=settings).predictions
-    return {name: found.pooled(name, found.attributes[0]) for name in dict.fromkeys((MAJORITY, LOCAL, system))}
+def _predict(grounding: Grounding, folds: Sequence[Fold], system: AbstractBackend = AUTO) -> dict[str, ScoredLabels]:
+    """Return the predictions of the held-out labels by the majority value, `local` and, as `BACKEND`, the given backend."""
+    systems = {LOCAL: LocalBackend(), system.name: system}
+    results = run_systems(grounding, folds, systems, lambda what: Monitor())
+    found = Evaluation.from_results(grounding, parse_split(COMPARED_FOLDS), tuple(folds), results, {}).predictions
+    names = {MAJORITY: MAJORITY, LOCAL: LOCAL, BACKEND: system.name}
+    return {name: found.pooled(each, found.attributes[0]) for name, each in names.items()}
+
+
+def _predict_part(grounding: Grounding) -> dict[str, ScoredLabels]:
+    """Return the predictions of the labels that `HELD_OUT` names."""
+    return _predict(grounding, make_folds(grounding, HELD_OUT))
+
+
+def _choose_backend(grounding: Grounding, fold: Fold) -> AbstractBackend:
+    """Return the backend that `auto` chooses by the training labels of a fold, with the chosen settings."""
+    problem = training_problem(grounding, with_candidates=AUTO.uses_candidates, learn=False)
+    _, learned = predict_fold(problem, fold, AUTO)
+    return learned.configure(AUTO)
 
 
 class _Comparison:
@@ -152,7 +184,12 @@ class _Comparison:
         self.draft, self.found, self.progress = draft, found, progress
         (self.block,) = (each for each in draft.grounding.blocks if not each.is_latent)
         self.states = self._of_entities(draft.grounding.states)
-        self.drafts: dict[tuple[str, tuple[int, ...]], ModelDraft] = {}
+        self.folds = make_folds(draft.grounding, COMPARED_FOLDS, for_training=False)
+        is_small = np.count_nonzero(self.states >= 0) <= MAX_SEARCH_LABELS
+        self.estimator = "" if is_small else str(candidate_estimators("boosting", "classifier")[0])
+        self.drafts: dict[tuple[str, tuple[int, ...], str], ModelDraft] = {}
+        self.systems: dict[str, AbstractBackend] = dict.fromkeys((NO_AGGREGATES, *FORMS), LocalBackend())
+        self.prepared: dict[tuple[str, str], tuple[Grounding, Fold]] = {}
         self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {}
         self.reasons: dict[str, str] = {}
 
@@ -162,33 +199,50 @@ class _Comparison:
         Raises:
             RelcrfError: The model without aggregates cannot be evaluated.
         """
-        n_folds = self._cross_validate(LOCAL)
+        n_folds = self._cross_validate()
         for each in self._form_trials(LOCAL):
             if each.form not in (NO_AGGREGATES, *self.reasons) and each.gain <= each.standard_error:
                 self.reasons[each.form] = f"without relations, its gain is {each.gain:+.4f} ± {each.standard_error:.4f}"
         if all(form in self.reasons for form in FORMS):
-            scores = {name: each.score() for name, each in _predict(self.draft.grounding, HELD_OUT).items()}
+            scores = {name: each.score() for name, each in _predict_part(self.draft.grounding).items()}
             return self.draft, ModelTrial(scores, aggregates=self._aggregate_trial(NO_AGGREGATES, LOCAL, n_folds))
-        n_folds = self._cross_validate(BACKEND)
-        best = max(self._form_trials(BACKEND), key=lambda each: each.gain)
-        chosen = best.form if best.gain > MIN_STANDARD_ERRORS * best.standard_error else NO_AGGREGATES
+        for form in self._remaining_forms:
+            self.progress("choice of a backend")
+            with self._recorded_failure(form):
+                self.systems[form] = _choose_backend(*self._prepare(form, self.folds[0]))
+        n_folds = self._cross_validate()
+        chosen = self._choose_form(BACKEND)
         scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
         selected = self.found.select(self.states, self.states >= 0)
         trial = ModelTrial(scores, aggregates=self._aggregate_trial(chosen, BACKEND, n_folds))
         return self._draft(chosen, selected), trial
 
-    def _cross_validate(self, system: str) -> int:
-        """Predict the held-out labels of the folds with each form that has not failed; return the number of folds."""
-        plan, labelled = parse_split(COMPARED_FOLDS), labelled_in_grounding(self.draft.grounding)
-        folds, started = make_folds(self.draft.grounding, plan, for_training=False), time.perf_counter()
-        self.predictions = {form: [] for form in (NO_AGGREGATES, *FORMS) if form not in self.reasons}
-        for number, fold in enumerate(folds):
+    @property
+    def _remaining_forms(self) -> list[str]:
+        """The forms that are still compared."""
+        return [form for form in (NO_AGGREGATES, *FORMS) if form not in self.reasons]
+
+    @contextmanager
+    def _recorded_failure(self, form: str) -> Iterator[None]:
+        """Exclude a form whose model cannot be trained or predicted."""
+        try:
+            yield
+        except RelcrfError as error:
+            if form == NO_AGGREGATES:
+                raise
+            self.reasons[form] = error.diagnostics[0].message
+
+    def _cross_validate(self) -> int:
+        """Predict the held-out labels of the folds with the remaining forms; return the number of folds."""
+        started = time.perf_counter()
+        self.predictions = {form: [] for form in self._remaining_forms}
+        for number, fold in enumerate(self.folds):
             fold_started = time.perf_counter()
-            self.progress(f"trial {number + 1} of {len(folds)}")
-            selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
-            for form in self.predictions:
-                if form not in self.reasons:
-                    self._predict_fold(form, selected, replace(plan, holdout=(fold.name,)), system)
+            self.progress(f"trial {number + 1} of {len(self.folds)}")
+            for form in self._remaining_forms:
+                with self._recorded_failure(form):
+                    grounding, prepared = self._prepare(form, fold)
+                    self.predictions[form].append(_predict(grounding, [prepared], self.systems[form]))
                 if time.perf_counter() - started > MAX_SECONDS and not number:
                     self._omit_missing_forms()
             now = time.perf_counter()
@@ -196,41 +250,55 @@ class _Comparison:
                 break
         return number + 1
 
-    def _predict_fold(self, form: str, selected: tuple[int, ...], plan: SplitPlan, system: str) -> None:
-        try:
-            self.predictions[form].append(_predict(self._draft(form, selected).grounding, plan, system))
-        except RelcrfError as error:
-            if form == NO_AGGREGATES:
-                raise
-            self.reasons[form] = error.diagnostics[0].message
+    def _prepare(self, form: str, fold: Fold) -> tuple[Grounding, Fold]:
+        """Return the ground graph of a form, and the fold with the values of the classifier, if the form has one."""
+        if (form, fold.name) not in self.prepared:
+            labelled = labelled_in_grounding(self.draft.grounding)
+            selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
+            grounding = self._draft(form, selected, self.estimator).grounding
+            self.prepared[form, fold.name] = grounding, fold.with_learned_features(grounding)
+        return self.prepared[form, fold.name]
 
     def _omit_missing_forms(self) -> None:
         for form, predictions in self.predictions.items():
             if not predictions:
                 self.reasons.setdefault(form, f"it was not tried within {MAX_SECONDS:g} seconds")
 
-    def _draft(self, form: str, selected: tuple[int, ...]) -> ModelDraft:
+    def _draft(self, form: str, selected: tuple[int, ...], estimator: str = "") -> ModelDraft:
         if form == NO_AGGREGATES:
             return self.draft
-        key = (form, selected)
+        key = (form, selected, estimator)
         if key not in self.drafts:
-            self.drafts[key] = replace_templates(self.draft, templates_with(self.draft, self.found, selected, form))
+            templates = templates_with(self.draft, self.found, selected, form, estimator)
+            self.drafts[key] = replace_templates(self.draft, templates)
         return self.drafts[key]
+
+    def _choose_form(self, system: str) -> str:
+        """Return the last form that is better than the form chosen before it; later forms are harder to explain."""
+        chosen = NO_AGGREGATES
+        for form in FORMS:
+            if form not in self.reasons:
+                gain, error = self._gain(form, chosen, system)
+                chosen = form if gain > MIN_STANDARD_ERRORS * error else chosen
+        return chosen
 
     def _form_trials(self, system: str) -> list[FormTrial]:
         """Return the score of each form, and its gain over the model without aggregates."""
-        base = _pool(self.predictions[NO_AGGREGATES], system).item_measures["log_loss"]
         trials = []
         for form in (NO_AGGREGATES, *FORMS):
             predictions = self.predictions.get(form, [])
             if len(predictions) < len(self.predictions[NO_AGGREGATES]):
                 trials.append(FormTrial(form, None, -np.inf, reason=self.reasons[form]))
                 continue
-            pooled = _pool(predictions, system)
-            gains = base - pooled.item_measures["log_loss"]
-            error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
-            trials.append(FormTrial(form, pooled.score(), float(gains.mean()), error, self.reasons.get(form, "")))
+            score = _pool(predictions, system).score()
+            trials.append(FormTrial(form, score, *self._gain(form, NO_AGGREGATES, system), self.reasons.get(form, "")))
         return trials
+
+    def _gain(self, form: str, base: str, system: str) -> tuple[float, float]:
+        """Return the mean gain in log-likelihood of a form over another one, and the standard error."""
+        loss, base_loss = (_pool(self.predictions[each], system).item_measures["log_loss"] for each in (form, base))
+        gains = base_loss - loss
+        return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
 
     def _aggregate_trial(self, chosen: str, system: str, n_folds: int) -> AggregateTrial:
         """Return the comparison, with the association of each aggregate with all labels."""

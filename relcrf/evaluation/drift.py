@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.stats import chi2_contingency
+import scipy
 
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.distributions import ColumnDistribution, measure_distributions
@@ -109,7 +109,7 @@ def _compare(column: ColumnDistribution, trained: np.ndarray, found: np.ndarray,
     distance = float(np.abs(fractions[0] - fractions[1]).sum() / 2)
     occurs = trained + found > 0
     table = np.stack((trained, found))[:, occurs]
-    p_value = float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
+    p_value = float(scipy.stats.chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
     texts = [*column_texts(column), OTHERS, MISSING]
     shifts = [
         ValueShift(text, float(first), float(second))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from relcrf.columns.offsets import offsets
 from relcrf.evaluation.measures import MIN_PROBABILITY
@@ -63,7 +63,7 @@ def temper(predictions: Sequence[FoldPrediction]) -> TemperedLabels:
         mean = np.add.reduceat(scaled, start[:-1]) / sizes
         return np.asarray((1.0 - noise) * scaled[labels] + noise * mean)
 
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda value: -float(log_probabilities(value).mean()),
         bounds=(np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)),
         method="bounded",

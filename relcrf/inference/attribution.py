@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import quad_vec
+import scipy
 from scipy.special import logsumexp, softmax
 
 INTEGRATION_TOLERANCE = 1e-12
@@ -102,7 +102,9 @@ def probability_direction(probabilities: np.ndarray, direction: np.ndarray) -> n
 def _integrate_path(function: Callable[[float], np.ndarray]) -> np.ndarray:
     """Integrate a function over [0, 1]."""
     return np.asarray(
-        quad_vec(function, 0.0, 1.0, epsabs=INTEGRATION_TOLERANCE, epsrel=INTEGRATION_TOLERANCE, norm="max")[0]
+        scipy.integrate.quad_vec(
+            function, 0.0, 1.0, epsabs=INTEGRATION_TOLERANCE, epsrel=INTEGRATION_TOLERANCE, norm="max"
+        )[0]
     )
 
 

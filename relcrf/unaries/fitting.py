@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
@@ -463,7 +463,7 @@ def _log_loss(log_probabilities: np.ndarray, codes: np.ndarray, temperature: flo
 def _fit_temperature(log_probabilities: np.ndarray, codes: np.ndarray, smoothing: np.ndarray) -> float:
     """Return the temperature in `TEMPERATURE_LIMITS` with the smallest log loss."""
     bounds = tuple(np.log(TEMPERATURE_LIMITS))
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: _log_loss(log_probabilities, codes, float(np.exp(t)), smoothing), bounds=bounds, method="bounded"
     )
     return float(np.exp(found.x))

@@ -41,13 +41,37 @@ COMMANDS = (
 """Commands that read files of the wheel. `tests/test_docs.py` runs the commands of the README in the checkout."""
 
 
+def build_wheel(folder, **environment):
+    """Build a wheel in a folder and return its path."""
+    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
+    command = [sys.executable, "-c", build, str(folder)]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    return folder / done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_wheel_with_compiled_kernels(tmp_path):
+    wheel = build_wheel(tmp_path, RELCRF_COMPILE_KERNELS="vector_math.*")
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert f"-{python}-{python}-" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = (
+        "from relcrf.kernels.compile import KERNELS, cache_folder, runs_portable_kernels; import relcrf.kernels.vector_math; "
+        "print(cache_folder().path, KERNELS['vector_math.exp_in_place'].is_cached() or not runs_portable_kernels())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith(str(tmp_path / "cache")) and done.stdout.endswith(" True\n")
+
+
 @pytest.mark.slow
 def test_relcrf_runs_from_its_wheel(tmp_path):
-    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    wheel = tmp_path / done.stdout.splitlines()[-1]
+    wheel = build_wheel(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")

@@ -4,6 +4,9 @@ The folder is `NUMBA_CACHE_DIR` if the user has set it, `__pycache__` of this pa
 Numba pickles compiled kernels, so loading a cache file can run code. A private folder is therefore used only if no other
 user can write to it. Damaged machine code crashes the process, so each file starts with a checksum; a kernel whose file is
 damaged is compiled again.
+
+Wheels of relcrf contain kernels that were compiled when the wheel was built (see `portable.py` and `hatch_build.py`). They are
+used with the same versions of Python and Numba, on processors that have the instructions for which they were compiled.
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ import hashlib
 import logging
 import os
 import pickle
+import platform
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import llvmlite
+import llvmlite.binding
 import numba
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
@@ -38,6 +42,17 @@ from relcrf.files import atomic_file
 PACKAGE = Path(__file__).resolve().parent
 
 _log = logging.getLogger(__name__)
+
+PORTABLE_FOLDER = "portable"
+"""Name of the folder in this package that contains the compiled kernels of a wheel."""
+
+PORTABLE_CPU, PORTABLE_FEATURES = (
+    ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"))
+    if platform.machine() in ("x86_64", "AMD64")
+    else ("generic", ())
+)
+"""The processor, in the names of LLVM, for which the kernels of a wheel are compiled, and the features that it requires: x86
+processors since 2013 (Intel) and 2015 (AMD), and all processors of other architectures."""
 
 CHECKSUM_BYTES = 32
 """Size of the BLAKE2b checksum at the start of each cache file."""
@@ -140,9 +155,32 @@ def _source_stamp() -> str:
 
 
 @cache
+def runs_portable_kernels() -> bool:
+    """Return True if this processor has the instructions of the kernels of wheels, and the user chose no other processor."""
+    found = llvmlite.binding.get_host_cpu_features()
+    return config.CPU_NAME in (None, PORTABLE_CPU) and all(found.get(feature) for feature in PORTABLE_FEATURES)
+
+
+@cache
 def _log_save_error(reason: str) -> None:
     """Log once per process that compiled kernels are not cached."""
     _log.warning("note: compiled kernels are not cached in %s: %s", cache_folder().path, reason)
+
+
+class _Key(NamedTuple):
+    """The key of compiled code. The checksum of a file represents the sources and the compiler.
+
+    Args:
+        signature: the argument types.
+        target: the operating system, the processor and its features.
+        kernel: the name of the kernel in `KERNELS`.
+        python: the version of Python.
+    """
+
+    signature: tuple[Any, ...]
+    target: tuple[str, str, str]
+    kernel: str
+    python: tuple[int, int]
 
 
 class _CodeFiles:
@@ -157,35 +195,48 @@ class _CodeFiles:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _path(self, key: Any) -> Path:
+    def _file_name(self, key: _Key) -> str:
+        return f"{self._name}.{hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()}.nbc"
+
+    def _path(self, key: _Key) -> Path:
         folder = cache_folder().path
         assert folder is not None
-        return folder / f"{self._name}.{hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()}.nbc"
+        return folder / self._file_name(key)
 
     def _checksum(self, path: Path, content: bytes) -> bytes:
         """Return the checksum of a file; code of another kernel, source or compiler has another checksum."""
         origin = (path.name, _source_stamp(), numba.__version__, llvmlite.__version__)
         return hashlib.blake2b(repr(origin).encode() + content, digest_size=CHECKSUM_BYTES).digest()
 
-    def read(self, key: Any) -> bytes | None:
-        """Return the content of the file for a key; None if it is missing, damaged or outdated."""
-        path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        content = data[CHECKSUM_BYTES:]
-        return content if data[:CHECKSUM_BYTES] == self._checksum(path, content) else None
+    def _candidates(self, key: _Key) -> Iterator[tuple[Path, _Key]]:
+        """Yield the paths at which the code for a key may be, with the key of the code at this path."""
+        if cache_folder().is_trusted():  # the folder may have changed since the start
+            yield self._path(key), key
+        if runs_portable_kernels():
+            portable = key._replace(target=(key.target[0], PORTABLE_CPU, ""))
+            yield PACKAGE / PORTABLE_FOLDER / self._file_name(portable), portable
 
-    def load(self, key: Any) -> Any:
+    def read(self, key: _Key) -> tuple[bytes, _Key] | None:
+        """Return the content of the file for a key, and its key; None if it is missing, damaged or outdated."""
+        for path, file_key in self._candidates(key):
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            content = data[CHECKSUM_BYTES:]
+            if data[:CHECKSUM_BYTES] == self._checksum(path, content):
+                return content, file_key
+        return None
+
+    def load(self, key: _Key) -> Any:
         """Return the code for a key; None if it is not cached."""
-        content = self.read(key)
-        if content is None:
+        found = self.read(key)
+        if found is None:
             return None
-        stored_key, code = pickle.loads(content)
-        return code if stored_key == key else None
+        stored_key, code = pickle.loads(found[0])
+        return code if stored_key == found[1] else None
 
-    def save(self, key: Any, code: Any) -> None:
+    def save(self, key: _Key, code: Any) -> None:
         """Write the code for a key.
 
         Raises:
@@ -198,7 +249,7 @@ class _CodeFiles:
             file.write(self._checksum(path, content) + content)
 
     def flush(self) -> None:
-        """Remove all files of the kernel."""
+        """Remove all files of the kernel from the cache folder."""
         for path in Path(cache_folder().path or "").glob(f"{glob.escape(self._name)}.*.nbc"):
             path.unlink(missing_ok=True)
 
@@ -239,19 +290,23 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     _impl_class = _KernelFiles
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
         super().__init__(function)
+        self._kernel_name = name
         self._cache_file = _CodeFiles(self._impl.filename_base)
 
+    def _index_key(self, sig: Any, codegen: Any) -> _Key:
+        return _Key(sig, codegen.magic_tuple(), self._kernel_name, sys.version_info[:2])
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        if not cache_folder().is_trusted():  # the folder may have changed since the start
-            return None
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # whatever the reason, the kernel can be compiled again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        if cache_folder().path is None:
+            return
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -259,8 +314,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
         """Return True if undamaged code for this signature is cached; the code is not loaded."""
-        key = self._index_key(signature, target_context.codegen())
-        return cache_folder().is_trusted() and self._cache_file.read(key) is not None
+        return self._cache_file.read(self._index_key(signature, target_context.codegen())) is not None
 
 
 @dataclass(frozen=True)
@@ -305,9 +359,8 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
         dispatcher = njit(nogil=True, **njit_options)(function)
         if config.DISABLE_JIT:
             return dispatcher
-        if cache_folder().path is not None:
-            dispatcher._cache = _KernelCache(function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}{label}"
+        dispatcher._cache = _KernelCache(function, name)
         KERNELS[name] = Kernel(dispatcher, signatures)
         return dispatcher
 

@@ -10,7 +10,7 @@ from numba import config, int64
 from numba.core.caching import FunctionCache, IndexDataCacheFile, _CacheLocator
 
 from relcrf.kernels import compile as subject
-from relcrf.kernels.compile import CacheFolder, kernel
+from relcrf.kernels.compile import PORTABLE_CPU, PORTABLE_FOLDER, CacheFolder, kernel
 
 
 @pytest.fixture
@@ -164,6 +164,33 @@ def test_folder_that_became_writable_is_ignored(tmp_path, monkeypatch):
     function = kernel((int64,))(twice)
     assert function(4) == 8
     assert not function.stats.cache_hits
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_kernels_of_a_wheel_are_used_on_suitable_processors(tmp_path, monkeypatch, runs):
+    function = compile_in(tmp_path / "cache", monkeypatch)
+    assert function(4) == 8
+    key = function._cache._index_key((int64,), function.targetctx.codegen())
+    portable = key._replace(target=(key.target[0], PORTABLE_CPU, ""))
+    code = function._cache._cache_file.load(key)
+    (tmp_path / PORTABLE_FOLDER).mkdir()
+    monkeypatch.setattr(subject, "cache_folder", lambda: CacheFolder(tmp_path / PORTABLE_FOLDER))
+    function._cache._cache_file.save(portable, code)
+    monkeypatch.setattr(subject, "PACKAGE", tmp_path)
+    monkeypatch.setattr(subject, "runs_portable_kernels", lambda: runs)
+    again = compile_in(None, monkeypatch)
+    assert again(4) == 8
+    assert bool(again.stats.cache_hits) == runs == (not again.stats.cache_misses)
+
+
+@pytest.mark.parametrize("missing", ["", "fma"])
+def test_processors_without_the_instructions_of_wheels(missing, monkeypatch):
+    features = {name: name != missing for name in ("avx2", "fma")}
+    monkeypatch.setattr(subject, "PORTABLE_FEATURES", tuple(features))
+    monkeypatch.setattr(subject.llvmlite.binding, "get_host_cpu_features", lambda: features)
+    assert subject.runs_portable_kernels.__wrapped__() == (not missing)
+    monkeypatch.setattr(config, "CPU_NAME", "generic")
+    assert not subject.runs_portable_kernels.__wrapped__() or PORTABLE_CPU == "generic"
 
 
 def test_source_stamp_depends_on_every_kernel_file(machine):

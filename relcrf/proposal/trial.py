@@ -43,8 +43,8 @@ COMPARED_FOLDS = "folds=5"
 """The folds on which models with and without aggregates are compared; a hash of an entity's key selects its fold."""
 
 MAX_SECONDS = 10.0
-"""Time limit of each comparison: a fold is not started if it would exceed the limit, judging by the previous fold. In the first
-fold, the limit is checked between the models, so that the training of one model may exceed it."""
+"""Limit of the CPU time of each comparison, in seconds: a fold is not started if it would exceed the limit, judging by the
+previous fold. In the first fold, the limit is checked between the models, so that the training of one model may exceed it."""
 
 MAX_SEARCH_LABELS = 500
 """Maximum number of labels with which the trial of a classifier chooses between estimators; with more labels, it trains one
@@ -234,18 +234,19 @@ class _Comparison:
 
     def _cross_validate(self) -> int:
         """Predict the held-out labels of the folds with the remaining forms; return the number of folds."""
-        started = time.perf_counter()
+        started = time.process_time()
         self.predictions = {form: [] for form in self._remaining_forms}
         for number, fold in enumerate(self.folds):
-            fold_started = time.perf_counter()
+            fold_started = time.process_time()
             self.progress(f"trial {number + 1} of {len(self.folds)}")
-            for form in self._remaining_forms:
-                with self._recorded_failure(form):
-                    grounding, prepared = self._prepare(form, fold)
-                    self.predictions[form].append(_predict(grounding, [prepared], self.systems[form]))
-                if time.perf_counter() - started > MAX_SECONDS and not number:
+            for form in self.predictions:
+                if form not in self.reasons:
+                    with self._recorded_failure(form):
+                        grounding, prepared = self._prepare(form, fold)
+                        self.predictions[form].append(_predict(grounding, [prepared], self.systems[form]))
+                if time.process_time() - started > MAX_SECONDS and not number:
                     self._omit_missing_forms()
-            now = time.perf_counter()
+            now = time.process_time()
             if now - started + (now - fold_started) > MAX_SECONDS:
                 break
         return number + 1
@@ -262,7 +263,7 @@ class _Comparison:
     def _omit_missing_forms(self) -> None:
         for form, predictions in self.predictions.items():
             if not predictions:
-                self.reasons.setdefault(form, f"it was not tried within {MAX_SECONDS:g} seconds")
+                self.reasons.setdefault(form, f"it was not tried within {MAX_SECONDS:g} seconds of CPU time")
 
     def _draft(self, form: str, selected: tuple[int, ...], estimator: str = "") -> ModelDraft:
         if form == NO_AGGREGATES:

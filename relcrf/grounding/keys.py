@@ -5,6 +5,7 @@ A *key* is a combination of values of the items in a template's `per`; each key 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,7 +63,7 @@ class CodedKeys:
     @property
     def n_combinations(self) -> int:
         """The number of combinations of codes, an exclusive upper bound of the results of `combine_codes`."""
-        return int(np.prod([float(len(text)) for text in self.texts]))
+        return math.prod(len(text) for text in self.texts)
 
     def check_combination_count(self) -> None:
         """Raise UsageError unless the number of combinations is below `MAX_COMBINED_KEYS`."""
@@ -107,19 +108,20 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> Sequence[str] | None:
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
     """Replace the items of `per` in a plan by codes; for an item without fixed values, create a table of the codes."""
-    texts, outputs = [], list(lowered.plan.outputs)
+    texts, outputs, has_fixed_values = [], list(lowered.plan.outputs), True
     for key in lowered.keys:
         key_texts = fixed_key_values(bound, key)
         if key_texts is None:
+            has_fixed_values = False
             index = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
             _, term, kind = outputs[index]
             table = f"key.{lowered.template.name}.{key.output}"
             key_texts = _create_code_table(bound, lowered.plan, term, kind, table)
             outputs[index] = (key.output, Lookup(table, "code", "value", term), "integer")
         texts.append(key_texts)
-    plan = replace(lowered.plan, outputs=tuple(outputs))
-    has_fixed_keys = len(lowered.keys) == 1 and fixed_key_values(bound, lowered.keys[0]) is not None
-    return CodedKeys(replace(lowered, plan=plan), tuple(texts), has_fixed_keys)
+    if not has_fixed_values:
+        lowered = replace(lowered, plan=replace(lowered.plan, outputs=tuple(outputs)))
+    return CodedKeys(lowered, tuple(texts), len(lowered.keys) == 1 and has_fixed_values)
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, term: Term, kind: str, table: str) -> Sequence[str]:

@@ -43,7 +43,7 @@ def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) ->
     if not lowered.is_table:
         return 1
     sizes = [len(v) for v in values]
-    return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else int(np.prod([float(n) for n in sizes]))
+    return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else math.prod(sizes)
 
 
 def is_agreement(lowered: LoweredTemplate) -> bool:
@@ -90,7 +90,7 @@ def pattern_names(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> 
     if lowered.template.symmetric:
         (state_names, _) = values
         return tuple(f"{a}, {b}" for k, a in enumerate(state_names) for b in state_names[k:])
-    return tuple(", ".join(states) for states in product(*values))
+    return tuple(map(", ".join, product(*values)))
 
 
 def state_patterns(

@@ -287,6 +287,8 @@ class ForestSweep:
 
     def _run_blocks(self, blocks: tuple[Block, ...], work: Callable[[Block, int], float]) -> float:
         """Process all blocks on as many threads as Numba uses; return the sum of the blocks' results, added in block order."""
+        if len(blocks) < LANES:
+            return float(sum(work(block, 0) for block in blocks))
         bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
         lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
 
@@ -294,8 +296,6 @@ class ForestSweep:
             return [work(block, lane[0]) for block in lane[1]]
 
         n_threads = min(numba.config.NUMBA_NUM_THREADS, len(lanes))
-        if len(blocks) < LANES:
-            return float(sum(work(block, 0) for block in blocks))
         if n_threads == 1:
             return float(sum(value for lane in lanes for value in run_lane(lane)))
         with ThreadPoolExecutor(n_threads) as pool:

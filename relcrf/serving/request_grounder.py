@@ -6,15 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import duckdb
 import numpy as np
 
-from relcrf.data.bound_model import BoundModel
-from relcrf.data.dataset import Dataset, quoted
-from relcrf.data.names import attribute_column, domain_table, entity_table, relation_table
-from relcrf.grounding.engines.duckdb import StatementEngine
+from relcrf.data.names import domain_table, relation_table
+from relcrf.grounding.engines.memory import MemoryEngine
 from relcrf.grounding.entity_values import features_of_templates, find_computed_values
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import ground
@@ -25,8 +21,9 @@ from relcrf.language.render import render
 from relcrf.model.disjunctions import extract_disjunctions
 from relcrf.model.spec import DerivedRelation, ModelSpec, RandomRelation
 from relcrf.model.text_similarity import text_similarities
+from relcrf.serving.bound_request import BoundRequest
 from relcrf.serving.cells import FastPathUnavailable
-from relcrf.serving.coding import CodedColumn, CodedRequest, Vocabulary, code_request, code_requests, join_requests
+from relcrf.serving.coding import CodedRequest, Vocabulary, code_request, code_requests, join_requests
 from relcrf.serving.request import RequestTable
 from relcrf.serving.separability import is_separable, open_predicted_domains
 
@@ -35,23 +32,6 @@ MAX_FETCHED_ROWS = 1_000_000
 
 MAX_LOWERED_MODELS = 8
 """Maximum number of cached lowered models, one per combination of vector lengths; valid requests use one combination."""
-
-
-class BoundRequest(BoundModel):
-    """The bound model of a request; the most frequently read columns are returned without an SQL query."""
-
-    is_fixed = False
-    coded: CodedRequest
-
-    def keys(self, entity: str) -> np.ndarray:
-        return np.array([str(key) for key in self._column(entity, "key")], dtype=object)
-
-    def codes(self, entity: str, attribute: str) -> np.ndarray:
-        column = self._column(entity, attribute_column(attribute))
-        return np.array([-1 if code is None else code for code in column], dtype=np.int32)
-
-    def _column(self, entity: str, column: str) -> Sequence[Any]:
-        return self.coded.tables[entity_table(entity)][column].values
 
 
 @dataclass(frozen=True)
@@ -93,19 +73,7 @@ class RequestGrounder:
         self._is_separable: bool | None = None
         """Whether several requests can be grounded at once; None until a model was lowered."""
         self._lowered_models: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
-        self._bound = BoundRequest(spec, Dataset({}))
-        self._bound.connection.execute("SET threads = 1")  # a dozen rows do not need two threads
-        schema = f"requests.{self._bound.schema}"  # creating tables takes 10 % less time in memory than in a file
-        self._bound.connection.execute(
-            f"ATTACH ':memory:' AS requests; CREATE SCHEMA {schema}; SET schema = '{schema}'"
-        )
-        self._bound.schema = schema
-        self._model_of_views: LoweredModel | None = None
-        """The lowered model for which the views of derived relations were created."""
-        self._statements: dict[str, duckdb.Statement] = {}
-        self._optimizer_disabled = False
-        self._loaded_domains: dict[str, tuple[str, ...]] = {}
-        """The values of each domain whose table exists."""
+        self._bound = BoundRequest(spec)
 
     def ground(self, request: Mapping[str, RequestTable]) -> Grounding:
         """Ground a request.
@@ -161,20 +129,10 @@ class RequestGrounder:
         Args:
             rows: Upper bound of the number of rows of any join.
         """
-        bound = self._bound
-        bound.coded, bound.external_tables = tables, dict(tables.bags)
-        bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, {**tables.domains}, tables.vector_lengths
-        bound.closed_world, bound.product_relations, bound.notes = tables.closed_world, set(), []
-        self._load_tables(tables, lowered_model)
-        if lowered_model is not self._model_of_views:
-            lowered_model.create_views(bound)
-            self._model_of_views = lowered_model
         is_small = rows <= MAX_FETCHED_ROWS
-        if is_small != self._optimizer_disabled:
-            bound.connection.execute(f"PRAGMA {'disable' if is_small else 'enable'}_optimizer")
-            self._optimizer_disabled = is_small
-        engine = StatementEngine(bound.connection, lowered_model.statements) if is_small else None
-        return ground(bound, engine=engine, lowered_model=lowered_model)
+        self._bound.assign(tables, lowered_model, is_small=is_small)
+        engine = MemoryEngine(self._bound.read_column, self._bound.open_engine) if is_small else None
+        return ground(self._bound, engine=engine, lowered_model=lowered_model)
 
     def _max_row_counts(self, tables: CodedRequest) -> dict[str, int]:
         """Return the number of rows of each table; for a derived or random relation, return the maximum number."""
@@ -202,32 +160,3 @@ class RequestGrounder:
                 self._lowered_models.clear()
             self._lowered_models[key] = LoweredModel.from_context(context)
         return self._lowered_models[key]
-
-    def _load_tables(self, tables: CodedRequest, lowered_model: LoweredModel) -> None:
-        """Load the coded tables into the database."""
-        for name, columns in tables.tables.items():
-            self._create_table(name, columns)
-        for name, bag in tables.bags.items():
-            if name in lowered_model.tables:
-                types = {"vid": "INTEGER", "code": "INTEGER", "count": "FLOAT"}
-                self._create_table(name, {column: CodedColumn(types[column], bag[column].tolist()) for column in bag})
-        for domain, values in tables.domains.items():
-            if domain_table(domain) in lowered_model.tables and self._loaded_domains.get(domain) is not values:
-                codes = CodedColumn("INTEGER", range(len(values)))
-                self._create_table(domain_table(domain), {"code": codes, "value": CodedColumn("VARCHAR", values)})
-                self._loaded_domains[domain] = values
-
-    def _create_table(self, name: str, columns: Mapping[str, CodedColumn]) -> None:
-        selected = ", ".join(_unnest_sql(column, coded_column.type) for column, coded_column in columns.items())
-        text = f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {selected}"
-        if text not in self._statements:
-            (self._statements[text],) = self._bound.connection.extract_statements(text)
-        self._bound.connection.execute(self._statements[text], [list(column.values) for column in columns.values()])
-
-
-def _unnest_sql(column: str, kind: str) -> str:
-    """Return the SQL that converts a list parameter into a column; vectors are passed as lists and cast."""
-    vector = kind.partition("[")[0]
-    if vector != kind:
-        return f"unnest(?::{vector}[][])::{kind} AS {quoted(column)}"
-    return f"unnest(?::{kind}[]) AS {quoted(column)}"

@@ -1,6 +1,7 @@
-"""DuckDB, PostgreSQL and Spark return the same rows for the same plan."""
+"""DuckDB, PostgreSQL, Spark and the engine in memory return the same rows for the same plan."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import relcrf
 from relcrf.data.binding import bind
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.engines.memory import MemoryEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
 from relcrf.grounding.ground import create_relation_tables
@@ -76,6 +78,78 @@ def assert_agree(first, second, plan):
     expected = checksum(first.rows(plan), plan.outputs)
     assert checksum(second.rows(plan), plan.outputs) == expected
     return expected
+
+
+class IntegersInMemory(MemoryEngine):
+    """An engine that reads the int32 columns of DuckDB, and counts the plans that it runs in memory."""
+
+    def __init__(self, bound):
+        self.there = DuckDbEngine(bound.cursor)
+        self.n_others = 0
+        self.bound = bound
+        super().__init__(self.read, self.count_other)
+
+    def read(self, table, column):
+        found = self.bound.connection.sql(f'SELECT "{column}" FROM "{table}"')
+        is_integer = str(found.types[0]) == "INTEGER"
+        return np.ma.filled(found.fetchnumpy()[column], -1).astype(np.int32) if is_integer else None
+
+    def count_other(self):
+        self.n_others += 1
+        return self.there
+
+
+def agree_in_memory(bound, found):
+    """Assert that all plans have the same rows in memory; return the names of those that do not need DuckDB."""
+    names = []
+    for name, plan in found.items():
+        here = IntegersInMemory(bound)
+        assert_agree(here.there, here, replace(plan, is_distinct=False))
+        assert_agree(here.there, here, plan)
+        if here.n_others == plan.is_distinct:
+            names.append(name)
+    return names
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+def test_language_in_memory(data, part):
+    agree_in_memory(*plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data)))
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize(
+    ("body", "is_in_memory"),
+    [
+        ("(a: E) over a.d", True),
+        ("(a: E, b: E) where R(a, b) over a.d, b.d", True),
+        ("(a: E, b: E) where R(a, b) and R(b, a) and a != b over a.d, b.d", True),
+        ("(a: E, b: E) where R(a, m) and R(m, b) and a < b over a.d, b.d", True),
+        ("(a: E, f: F) where S(a, f) and S(b, f) and a.c == b.c and a.q == b.q over a.d, f.d", True),
+        ("(a: E, b: E) where R(a, b) and a.o == b.o over a.d == b.d per a.o, b.c", True),
+        ('(a: E, b: E) where R(a, b) and not a.c == red and (a.o != b.o or a.q == "u") over a.d, b.d', True),
+        ("(a: E, b: E) where Meet(a, b) and H(a, blue) over a.d == a.o and b.d == x", True),
+        ("(a: E, w: W) where w in a.w and w in b.w and R(a, b) over a.d per w", True),
+        ("(a: E, b: E) where a != b over a.d, b.d", False),
+        ("(a: E, b: E) where R(a, b) and a.r > 0 over a.d, b.d", False),
+        ("(a: E, b: E) where R(a, b) and not R(b, a) over a.d, b.d", False),
+        ("(a: E, b: E) where R(a, b) over a.d, b.d by a.r", False),
+    ],
+)
+def test_joins_of_integers_run_in_memory(data, body, is_in_memory):
+    bound, found = plans(f"{DECLARATIONS}template t{body}", frames(*data))
+    assert agree_in_memory(bound, found) == (["t"] if is_in_memory else [])
+
+
+def test_large_tables_in_memory():
+    assert {"triples", "through"} <= set(agree_in_memory(*plans(WEB, web(2000, 8000))))
+
+
+@generated(20)
+@given(tables(), st.lists(templates(), min_size=3, max_size=6))
+def test_random_models_in_memory(data, bodies):
+    declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)
+    agree_in_memory(*plans(DECLARATIONS + "\n".join(declared), frames(*data)))
 
 
 @pytest.fixture(scope="session")

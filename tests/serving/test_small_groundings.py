@@ -78,3 +78,23 @@ def test_random_relations_ground_equally(data, part):
     fast, slow = both(DECLARATIONS, PARTS[part], data)
     assert fast.blocks == slow.blocks and fast.states.tolist() == slow.states.tolist()
     assert factors(fast) == factors(slow)
+
+
+def test_tables_are_loaded_when_sql_reads_them():
+    text = "domain D = { x, y }\nentity E { predict d : D }\nrelation R(a: E, b: E)"
+    spec = relcrf.parse(f"{text}\ntemplate t(a: E, b: E) where R(a, b) over a.d, b.d").spec
+    grounder, schema = RequestGrounder(spec, {}), RequestSchema(spec)
+    for keys in "ab", "abc", "a":
+        pairs = [{"a": one, "b": other} for one in keys for other in keys]
+        grounding = grounder.ground(schema.read({"E": [{"id": key, "d": "x"} for key in keys], "R": pairs}))
+        assert grounding.graph.groups[0].n_factors == len(pairs)
+        if keys != "ab":  # the tables of the first request are never loaded
+            assert grounding.bound.count_rows("rel.R") == len(pairs)
+            with grounding.bound.cursor() as cursor:
+                assert cursor.execute('SELECT count(*) FROM "ent.E"').fetchone() == (len(keys),)
+
+
+def test_plans_in_memory_and_in_the_database_mix():
+    bodies = ["(a: E, b: E) where R(a, b) over a.d, b.d", "(a: E, b: E) where R(a, b) and a.r > 0 over a.d, b.d"]
+    for data in DATA:
+        assert_equal_groundings(*both(OBSERVED, [f"template t{k}{body}" for k, body in enumerate(bodies)], data))

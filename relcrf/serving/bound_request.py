@@ -58,9 +58,9 @@ class BoundRequest(BoundModel):
     def connection(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
+    def cursor(self, query: str | None = None) -> duckdb.DuckDBPyConnection:
         _ = self.connection  # loads the tables
-        return super().cursor()
+        return super().cursor(query)
 
     def open_engine(self) -> StatementEngine:
         """Return an engine that runs plans in the database."""

@@ -21,8 +21,10 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Import the command-line interface and run it."""
+    """Show the help or the version, or import the command-line interface and run it."""
     try:
+        if import_module("relcrf.cli.commands").show_front_page(sys.argv[1:]):
+            return
         command = import_module("relcrf.cli.main")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from relcrf.backends.registry import backend_class, backend_names
-from relcrf.cli.main import app
+from relcrf.cli.commands import COMMANDS, app
 from relcrf.inference.methods import METHODS, text_setting_names
 from relcrf.settings import field_types
 
@@ -22,10 +22,8 @@ def command_line() -> str:
     """Return the reference of the commands as Markdown, grouped by their help panels."""
     group = typer.main.get_command(app)
     panels: dict[str, list[str]] = {}
-    for info in app.registered_commands:
-        assert info.callback is not None
-        name = info.name or info.callback.__name__.replace("_", "-")
-        panels.setdefault(str(info.rich_help_panel or "Commands"), []).append(name)
+    for name, entry in COMMANDS.items():
+        panels.setdefault(entry.panel, []).append(name)
     lines = []
     for panel, names in panels.items():
         lines.append(f"## {panel}\n")

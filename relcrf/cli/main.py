@@ -6,36 +6,13 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import duckdb
 import typer
 
-from relcrf import __version__
-from relcrf.cli import (
-    cluster,
-    completion,
-    demo,
-    evaluate,
-    example,
-    explain,
-    graph,
-    ground,
-    infer,
-    inspect,
-    language,
-    learn,
-    new,
-    profile,
-    report,
-    reproduce,
-    runs,
-    serve,
-    warmup,
-    weights,
-)
-from relcrf.cli.help_panels import PlainCommand, PlainGroup
-from relcrf.cli.options import flatten_options
+from relcrf.cli.closed_pipe import BROKEN_PIPE, discard_output
+from relcrf.cli.commands import app
 from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note, replace_unencodable_output
 from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_on_signals
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
@@ -43,45 +20,6 @@ from relcrf.data.store import DISK_FULL, file_access_error, out_of_memory_error
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.execution.memory import memory_exhausted_error
 from relcrf.kernels.compile import cache_folder
-
-app = typer.Typer(
-    name="relcrf",
-    help="Learn and predict with relational conditional random fields on tables.",
-    cls=PlainGroup,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Start": (new.new, example.example, demo.demo),
-    "Data and model": (profile.profile, inspect.check, inspect.plan, ground.ground),
-    "Train and predict": (learn.train, learn.predict, cluster.cluster, infer.infer, serve.serve, reproduce.reproduce),
-    "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
-    "Understand": (runs.runs, weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
-    "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),
-}
-"""The commands, by panel of the help text."""
-
-for panel, commands in COMMAND_PANELS.items():
-    for command in commands:
-        app.command(cls=PlainCommand, rich_help_panel=panel)(flatten_options(command))
-app.command("cv", cls=PlainCommand, rich_help_panel="Evaluate", hidden=True)(flatten_options(evaluate.evaluate))
-
-
-def _print_version(value: bool) -> None:
-    if value:
-        print(f"relcrf {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Show the version."),
-) -> None:
-    if cache_folder().note:
-        print_note(cache_folder().note)
 
 
 def _print_error(error: RelcrfError, *, as_json: bool) -> None:
@@ -93,20 +31,12 @@ def _print_error(error: RelcrfError, *, as_json: bool) -> None:
     except BrokenPipeError:
         raise
     except OSError:  # e.g. a full disk; the diagnostics still go to standard error
-        _discard_output()
+        discard_output()
     print_diagnostics(error)
-
-
-def _discard_output() -> None:
-    """Redirect standard output to the null device; otherwise Python would fail to flush it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of BSD's sysexits.h."""
-
-BROKEN_PIPE = 141
-"""Exit code when the reader of the output has closed the pipe: 128 + SIGPIPE."""
 
 _INTERRUPTED_CODES = (INTERRUPTED, *(128 + number for number in TERMINATION_SIGNALS))
 
@@ -173,7 +103,7 @@ def run() -> None:
             _print_error(error, as_json="--json" in arguments)
             code = error.exit_code
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         code = BROKEN_PIPE
     except SystemExit as end:
         # Rich and Typer exit with 1 on a closed pipe (`| head`); relcrf never exits with 1.
@@ -193,6 +123,8 @@ def _run_command(arguments: Sequence[str]) -> int:
     received = ReceivedSignals()
     try:
         with stop_on_signals() as received:
+            if cache_folder().note:
+                print_note(cache_folder().note)
             code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
             return _handle_interrupt(received)

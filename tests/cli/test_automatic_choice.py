@@ -11,8 +11,8 @@ import pytest
 
 from relcrf import RelationalCRF, api
 from relcrf.cli import output
+from relcrf.cli.commands import app
 from relcrf.cli.learn import _limit_option as limit_option
-from relcrf.cli.main import app
 from relcrf.resources import resource_path
 
 MODEL = resource_path("models", "webkb.rcrf")

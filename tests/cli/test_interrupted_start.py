@@ -10,14 +10,14 @@ class InterruptingFinder(importlib.abc.MetaPathFinder):
         if name == {name!r}:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, InterruptingFinder())
-sys.argv = ["relcrf", "--version"]
+sys.argv = ["relcrf", "runs"]
 from relcrf.__main__ import main
 main()
 """
 
 
 def test_ctrl_c_during_imports_prints_no_traceback():
-    for name in ("relcrf.cli.main", "relcrf.kernels.compile"):
+    for name in ("relcrf.cli.commands", "relcrf.cli.main", "relcrf.kernels.compile"):
         done = subprocess.run(
             [sys.executable, "-c", INTERRUPTED_IMPORT.format(name=name)], capture_output=True, text=True
         )

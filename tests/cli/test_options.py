@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from relcrf.cli.commands import app
 from relcrf.cli.help_panels import HOLDOUT, PANELS
-from relcrf.cli.main import app
 from relcrf.cli.options import flatten_options, require_single_backend, split_names
 from relcrf.errors import UsageError
 

@@ -9,7 +9,7 @@ from tables import small_web, write_tables
 from typer.testing import CliRunner
 
 import relcrf
-from relcrf.cli.main import app
+from relcrf.cli.commands import app
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.graph.agreement_prior import MAX_CRITICAL_AGREEMENT
 from relcrf.graph.labelled_factors import measure_homophily

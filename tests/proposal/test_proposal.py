@@ -11,7 +11,7 @@ from tables import small_web, write_tables
 from typer.testing import CliRunner
 
 import relcrf
-from relcrf.cli.main import app
+from relcrf.cli.commands import app
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY

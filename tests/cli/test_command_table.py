@@ -1,0 +1,35 @@
+"""The table of commands agrees with the commands, which the front page does not import."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from relcrf.cli.commands import COMMANDS, app
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_summary_is_the_first_line_of_the_help(name):
+    command = typer.main.get_command(app).commands[name]
+    assert command.name == name and command.help.splitlines()[0] == COMMANDS[name].summary
+    assert command.rich_help_panel == COMMANDS[name].panel and command.hidden == COMMANDS[name].is_hidden
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
+def test_front_page_imports_no_command(option):
+    code = (
+        "import sys; sys.argv[1:] = [sys.argv[1]]; from relcrf.__main__ import _run; _run(); "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'numpy', 'numba', 'scipy', 'duckdb'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n") and ("relcrf 0." if option == "--version" else "explain-error") in done.stdout
+
+
+def test_front_page_without_reader():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relcrf", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.wait() == 141 and process.stderr.read() == b""
+    process.stderr.close()

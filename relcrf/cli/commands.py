@@ -266,7 +266,11 @@ def _main(
 
 
 def show_front_page(arguments: list[str]) -> bool:
-    """Show the help or the version if the arguments ask for it and for nothing else; return True if they do."""
+    """Show the help or the version if the arguments ask for it and for nothing else.
+
+    Returns:
+        False if they ask for something else, or if the output cannot be written, which the whole program reports.
+    """
     if arguments not in (["--help"], ["-h"], ["--version"]):
         return False
     try:
@@ -275,4 +279,6 @@ def show_front_page(arguments: list[str]) -> bool:
     except (BrokenPipeError, SystemExit):  # Rich exits on a closed pipe
         discard_output()
         sys.exit(BROKEN_PIPE)
+    except OSError:
+        return False
     return True

@@ -158,16 +158,23 @@ def draft_model(
     )  # fmt: skip
 
 
-def replace_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) -> ModelDraft:
-    """Return the draft with other templates, checked and grounded on the same tables; empty templates are not removed."""
-    analysis, dataset = draft.analysis, draft.grounding.bound.dataset
+def ground_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) -> tuple[Model, Grounding]:
+    """Return the model of the draft with other templates, checked and grounded on the same tables."""
+    analysis = draft.analysis
     text = model_text(
         draft.name, analysis.schema, analysis.target, list(templates), analysis.alternatives, draft.commands
     )
     model = api.parse(text, draft.name)
-    grounding = model.ground(dataset)
+    return model, model.ground(draft.grounding.bound.dataset)
+
+
+def replace_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) -> ModelDraft:
+    """Return the draft with other templates; empty templates are not removed."""
+    model, grounding = ground_templates(draft, templates)
     plans = tuple(plan_templates(grounding.bound))  # uses the values that were computed for the ground graph
-    return replace(draft, text=text, model=model, templates=tuple(templates), plans=plans, grounding=grounding)
+    return replace(
+        draft, text=model.text, model=model, templates=tuple(templates), plans=plans, grounding=grounding
+    )  # fmt: skip
 
 
 def propose_model(

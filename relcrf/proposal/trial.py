@@ -30,7 +30,7 @@ from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.proposal.aggregate_models import FORMS, AggregateValues, compute_aggregates, templates_with
 from relcrf.proposal.aggregates import ProposedAggregate
-from relcrf.proposal.draft import ModelDraft, replace_templates
+from relcrf.proposal.draft import ModelDraft, ground_templates, replace_templates
 from relcrf.unaries.estimators import candidate_estimators
 
 MAX_VARIABLES = 20_000
@@ -187,7 +187,7 @@ class _Comparison:
         self.folds = make_folds(draft.grounding, COMPARED_FOLDS, for_training=False)
         is_small = np.count_nonzero(self.states >= 0) <= MAX_SEARCH_LABELS
         self.estimator = "" if is_small else str(candidate_estimators("boosting", "classifier")[0])
-        self.drafts: dict[tuple[str, tuple[int, ...], str], ModelDraft] = {}
+        self.groundings: dict[tuple[str, tuple[int, ...]], Grounding] = {}
         self.systems: dict[str, AbstractBackend] = dict.fromkeys((NO_AGGREGATES, *FORMS), LocalBackend())
         self.prepared: dict[tuple[str, str], tuple[Grounding, Fold]] = {}
         self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {}
@@ -215,7 +215,9 @@ class _Comparison:
         scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
         selected = self.found.select(self.states, self.states >= 0)
         trial = ModelTrial(scores, aggregates=self._aggregate_trial(chosen, BACKEND, n_folds))
-        return self._draft(chosen, selected), trial
+        if chosen == NO_AGGREGATES:
+            return self.draft, trial
+        return replace_templates(self.draft, templates_with(self.draft, self.found, selected, chosen)), trial
 
     @property
     def _remaining_forms(self) -> list[str]:
@@ -256,7 +258,7 @@ class _Comparison:
         if (form, fold.name) not in self.prepared:
             labelled = labelled_in_grounding(self.draft.grounding)
             selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
-            grounding = self._draft(form, selected, self.estimator).grounding
+            grounding = self._ground(form, selected)
             self.prepared[form, fold.name] = grounding, fold.with_learned_features(grounding)
         return self.prepared[form, fold.name]
 
@@ -265,14 +267,14 @@ class _Comparison:
             if not predictions:
                 self.reasons.setdefault(form, f"it was not tried within {MAX_SECONDS:g} seconds of CPU time")
 
-    def _draft(self, form: str, selected: tuple[int, ...], estimator: str = "") -> ModelDraft:
+    def _ground(self, form: str, selected: tuple[int, ...]) -> Grounding:
+        """Return the ground graph of a form with the selected aggregates."""
         if form == NO_AGGREGATES:
-            return self.draft
-        key = (form, selected, estimator)
-        if key not in self.drafts:
-            templates = templates_with(self.draft, self.found, selected, form, estimator)
-            self.drafts[key] = replace_templates(self.draft, templates)
-        return self.drafts[key]
+            return self.draft.grounding
+        if (form, selected) not in self.groundings:
+            templates = templates_with(self.draft, self.found, selected, form, self.estimator)
+            _, self.groundings[form, selected] = ground_templates(self.draft, templates)
+        return self.groundings[form, selected]
 
     def _choose_form(self, system: str) -> str:
         """Return the last form that is better than the form chosen before it; later forms are harder to explain."""

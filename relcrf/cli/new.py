@@ -32,6 +32,12 @@ def new(
         str | None,
         typer.Option("--predict", "-p", metavar="NAME", help="Target: Table.column, or the table of a relation."),
     ] = None,
+    aggregates: Annotated[
+        bool,
+        typer.Option(
+            "--aggregates/--no-aggregates", help="Whether to try counts, sums and means over links; this takes longer."
+        ),
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the files without asking.")] = False,
     memory: MemoryOption = DEFAULT_MEMORY,
@@ -44,8 +50,15 @@ def new(
     started = time.perf_counter()
     with show_progress(quiet=as_json) as display:
         proposal = propose(
-            data, out, predict, memory, force=force, with_trial=True, progress=display.start_phase
-        )  # fmt: skip
+            data,
+            out,
+            predict,
+            memory,
+            force=force,
+            with_trial=True,
+            with_aggregates=aggregates,
+            progress=display.start_phase,
+        )
     seconds = time.perf_counter() - started
     if as_json:
         proposal.write()

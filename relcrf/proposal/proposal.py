@@ -54,6 +54,7 @@ def propose(
     *,
     force: bool = False,
     with_trial: bool = False,
+    with_aggregates: bool = True,
     analysed: tuple[TableAnalysis, ManifestBuilder] | None = None,
     progress: Progress = lambda name: None,
 ) -> Proposal:
@@ -65,6 +66,7 @@ def propose(
         predicted: The target: `Table.column`, or the table of a relation; None to choose the most plausible target.
         force: Whether existing files may be overwritten.
         with_trial: Whether the model is trained to predict held-out labels, with and without aggregates; see `choose_model`.
+        with_aggregates: Whether the trial compares models with aggregates.
         analysed: The result of `analyse_source`, if it is known.
 
     Raises:
@@ -92,7 +94,7 @@ def propose(
         dataset = Dataset(source, manifest=manifest_draft, memory=memory)
         draft, trial = draft_model(model.name, analysis, dataset, commands, progress), None
         if with_trial:
-            draft, trial = choose_model(draft, progress)
+            draft, trial = choose_model(draft, progress, with_aggregates=with_aggregates)
     return Proposal(draft, model, manifest, mask_passwords(source), commands, trial)
 
 

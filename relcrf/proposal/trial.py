@@ -139,13 +139,19 @@ class ModelTrial:
     aggregates: AggregateTrial | None = None
 
 
-def choose_model(draft: ModelDraft, progress: Progress = lambda name: None) -> tuple[ModelDraft, ModelTrial]:
-    """Return the draft or, if this improves the predictions of held-out labels, the draft with aggregates; and its scores."""
+def choose_model(
+    draft: ModelDraft, progress: Progress = lambda name: None, *, with_aggregates: bool = True
+) -> tuple[ModelDraft, ModelTrial]:
+    """Return the draft or, if this improves the predictions of held-out labels, the draft with aggregates; and its scores.
+
+    Args:
+        with_aggregates: Whether aggregates are tried.
+    """
     if draft.n_variables > MAX_VARIABLES:
         return draft, ModelTrial({}, f"it has more than {MAX_VARIABLES:,} variables")
     progress("aggregates")
     found = AggregateValues((), np.zeros((0, 0)), 0)
-    if len(draft.analysis.target.attributes) == 1:
+    if with_aggregates and len(draft.analysis.target.attributes) == 1:
         found = compute_aggregates(draft, MAX_COMPUTE_SECONDS)
     progress("trial")
     try:

@@ -206,3 +206,24 @@ def test_number_of_links_predicts_labels(draft, monkeypatch):
     none = result.aggregates.forms[0].score
     assert result.scores[trial.BACKEND].log_likelihood > none.log_likelihood + 0.1
     assert "n_ordered" in better.text
+
+
+def test_aggregates_can_be_left_out(draft, monkeypatch):
+    fake_predictions(monkeypatch, {"none": [0.6], "linear": [0.9]})
+    same, result = trial.choose_model(draft, with_aggregates=False)
+    assert same is draft and result.aggregates is None and result.scores
+
+
+def test_classifier_must_be_better_than_weights(draft, monkeypatch):
+    comparison = trial._Comparison(draft, AggregateValues((), np.zeros((0, 0)), 0), lambda name: None)
+    chances = {"none": 0.5, "linear": 0.7, "learned": 0.7}
+    for form, chance in chances.items():
+        noise = np.linspace(-0.02, 0.02, 16)
+        probabilities = np.column_stack([1 - chance - noise, chance + noise])
+        comparison.predictions[form] = [{trial.BACKEND: ScoredLabels(probabilities, np.ones(16, dtype=int))}]
+    assert comparison._choose_form(trial.BACKEND) == "linear"
+    better = np.full((16, 1), 0.9)
+    comparison.predictions["learned"] = [
+        {trial.BACKEND: ScoredLabels(np.hstack([1 - better, better]), np.ones(16, dtype=int))}
+    ]
+    assert comparison._choose_form(trial.BACKEND) == "learned"

@@ -19,7 +19,7 @@ from relcrf.cli.help_panels import PlainCommand, PlainGroup
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """Where a command is defined, and how the help of `relcrf` lists it.
+    """The location of a command, and its line in the help of `relcrf`.
 
     Args:
         module, function: the module in `relcrf.cli`, and the function.

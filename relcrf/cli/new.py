@@ -32,12 +32,10 @@ def new(
         str | None,
         typer.Option("--predict", "-p", metavar="NAME", help="Target: Table.column, or the table of a relation."),
     ] = None,
-    aggregates: Annotated[
+    no_aggregates: Annotated[
         bool,
-        typer.Option(
-            "--aggregates/--no-aggregates", help="Whether to try counts, sums and means over links; this takes longer."
-        ),
-    ] = True,
+        typer.Option("--no-aggregates", help="Try no counts, sums and means over links; this is faster."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the files without asking.")] = False,
     memory: MemoryOption = DEFAULT_MEMORY,
@@ -56,7 +54,7 @@ def new(
             memory,
             force=force,
             with_trial=True,
-            with_aggregates=aggregates,
+            with_aggregates=not no_aggregates,
             progress=display.start_phase,
         )
     seconds = time.perf_counter() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from relcrf.cli.options import JsonOption
-from relcrf.cli.output import print_json, print_line, print_table, show_progress
+from relcrf.cli.output import print_json, print_line, show_progress
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels.compile import cache_folder
 from relcrf.kernels.warmup import compile_kernels, missing_kernels
@@ -17,11 +17,10 @@ def warmup(as_json: JsonOption = False) -> None:
     Example: relcrf warmup
     """
     start = time.perf_counter()
-    folder = cache_folder()
-    if folder.path is None:
+    folder, names = cache_folder(), missing_kernels()
+    if names and folder.path is None:
         hint = "set NUMBA_CACHE_DIR to a writable folder"
         raise UsageError(Diagnostic("E314", folder.note, hint=hint))
-    names = missing_kernels()
     seconds = {}
     with show_progress(quiet=as_json or not names) as display:
         for name, taken in compile_kernels(names):
@@ -31,11 +30,9 @@ def warmup(as_json: JsonOption = False) -> None:
             )
     total = time.perf_counter() - start
     if as_json:
-        print_json({"folder": str(folder.path), "compiled": seconds, "seconds": total})
+        print_json({"folder": str(folder.path or ""), "compiled": seconds, "seconds": total})
         return
     if names:
-        slowest = sorted(seconds.items(), key=lambda item: -item[1])
-        print_table(f"{len(names)} kernels compiled in {total:.1f} seconds", ("kernel", "seconds"), slowest)
+        print_line(f"compiled {len(names)} kernels in {total:.1f} seconds; they are in {folder.path}")
     else:
         print_line("all kernels are already compiled")
-    print_line(f"the compiled kernels are in {folder.path}")

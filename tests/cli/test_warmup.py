@@ -125,6 +125,7 @@ def test_help(capsys, monkeypatch):
 
 def test_missing_cache_folder_raises_e314(capsys, monkeypatch):
     monkeypatch.setattr(warmup, "cache_folder", lambda: CacheFolder(None, note="no folder can keep compiled kernels"))
+    monkeypatch.setattr(warmup, "missing_kernels", lambda: ["forest.up"])
     code, _, err = relcrf_command(capsys, monkeypatch, "warmup")
     assert code == 2
     assert "E314" in err and "NUMBA_CACHE_DIR" in err

@@ -24,7 +24,7 @@ ARRAYS_PER_FORMULA = 4
 MIN_PATTERN_BYTES = 1 << 20
 """Size of patterns below which the available memory is not queried, which would take longer than the patterns."""
 
-_COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
     "<": np.less,
@@ -32,6 +32,7 @@ _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
+"""The functions of the comparison operators of the language."""
 
 
 def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> int:
@@ -159,11 +160,11 @@ class _FormulaEvaluator:
             assert isinstance(operand_types[0], Bool)
             if any(self.evidence.get(operand, 0) < 0 for operand in (left, right)):
                 return np.zeros(self.states.shape[1], dtype=bool)  # a comparison with missing evidence is false
-            return np.asarray(_COMPARE[operator](self.evaluate(left), self.evaluate(right)))
+            return np.asarray(COMPARISONS[operator](self.evaluate(left), self.evaluate(right)))
         operands = [self._state_numbers(node, domain) for node in (left, right)]
         # A comparison with missing evidence is false; a constant that is not in the data differs from all values.
         is_known = np.logical_and(*(operand != _MISSING for operand in operands))
-        return np.asarray(_COMPARE[operator](*operands) & is_known)
+        return np.asarray(COMPARISONS[operator](*operands) & is_known)
 
     def _state_numbers(self, node: Expression, domain: str) -> np.ndarray:
         """Return one operand of a comparison as state numbers."""

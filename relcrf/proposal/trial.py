@@ -127,7 +127,7 @@ class AggregateTrial:
 
 @dataclass(frozen=True)
 class ModelTrial:
-    """The scores of a proposed model on held-out labels, or the reason why they are missing.
+    """The scores of a proposed model on held-out labels, or the reason why the model was not tried.
 
     Args:
         scores: The score of each system: the majority value, `local` (without relations) and the model.

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from relcrf.grounding.engines.base import AbstractEngine, Batch
+from relcrf.grounding.patterns import COMPARISONS
 from relcrf.grounding.plan import (
     Column,
     Compare,
@@ -26,15 +27,6 @@ from relcrf.model.nodes import walk
 
 Columns: TypeAlias = Mapping[Column, np.ndarray]
 """Columns of vids and codes, with -1 for null."""
-
-COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
 
 MAX_CONSTANT = 2**31
 """Maximum absolute value of integer constants, so that they can be compared with int32 columns."""

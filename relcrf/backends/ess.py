@@ -32,9 +32,10 @@ from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, ignore_progress
 from relcrf.kernels.distinct import distinct
-from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
+from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
+from relcrf.learning.pair_likelihood import PairLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeSelector, edge_information
 from relcrf.structure.edge_kinds import count_factors_by_kind
 from relcrf.structure.pair_unaries import pairs_contain_unaries, with_own_unaries, without_unaries

@@ -474,7 +474,8 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
                 continue
             node, stride = (rows[:arity].take(factor, axis=1) for rows in (nodes, strides))
             if arity == 1:
-                node_terms.append(build_node_terms(index, factor, node[0], base[factor], stride[0]))
+                terms = build_node_terms(index, factor, node[0], base[factor], stride[0])
+                node_terms.append(replace(terms, full_tables=_are_full_tables(group, terms)))
             elif arity == 2:
                 swap = node[0] > node[1]
                 low, high = np.where(swap, node[::-1], node)

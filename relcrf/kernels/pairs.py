@@ -49,6 +49,99 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
         log_partition[e] = top + np.log(total)
 
 
+MIN_LINEAR_TOTAL, MIN_PRODUCT, MAX_PRODUCT = 1e-200, 1e-100, 1e100
+"""Minimum linear partition function of a pair, below which underflow could lose digits, and the range of products of several
+partition functions whose logarithm is computed once."""
+
+
+@kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
+def shared_pair_marginals(
+    edges, cardinality, state_start, table_start, node_table, node_weight, edge_table, edge_weight, node_sum, edge_sum
+):
+    """Sum the joint distributions of pairs (i, j) with shared edge tables; the model is that of `pair_marginals`.
+
+    The exponentials are computed once per node and per shared table instead of once per pair. A pair whose linear partition
+    function is too small is computed with logarithms.
+
+    Args:
+        table_start: offset of each pair's table in `edge_table`, shape (n_pairs,).
+        node_table, edge_table: log potentials of the nodes and of the shared tables, flat.
+        node_weight, edge_weight: the exponentials of the log potentials, divided by the maximum of each node or table.
+        node_sum: the marginals of both nodes of each pair are added to it, flat.
+        edge_sum: the joint distribution of each pair is added to the shared table of the pair, flat.
+
+    Returns:
+        The sum of the log partitions of all pairs, computed from `node_weight` and `edge_weight`.
+    """
+    largest = 1
+    for v in range(len(cardinality)):
+        largest = max(largest, cardinality[v])
+    row_sum, column_sum, joint = np.empty(largest), np.empty(largest), np.empty(largest * largest)
+    log_total, product = 0.0, 1.0
+    for e in range(len(edges)):
+        i, j = edges[e, 0], edges[e, 1]
+        n_rows, n_columns = U(cardinality[i]), U(cardinality[j])
+        row, column, first = U(state_start[i]), U(state_start[j]), U(table_start[e])
+        total, cell = 0.0, first
+        for x in range(n_rows):
+            value = 0.0
+            for y in range(n_columns):
+                value += edge_weight[cell + y] * node_weight[column + y]
+            row_sum[x] = value
+            total += node_weight[row + x] * value
+            cell += n_columns
+        if total >= MIN_LINEAR_TOTAL:
+            product *= total
+            if product < MIN_PRODUCT or product > MAX_PRODUCT:
+                log_total += np.log(product)
+                product = 1.0
+            scale = 1.0 / total
+            for y in range(n_columns):
+                column_sum[y] = 0.0
+            cell = first
+            for x in range(n_rows):
+                factor = node_weight[row + x] * scale
+                node_sum[row + x] += factor * row_sum[x]
+                for y in range(n_columns):
+                    value = factor * edge_weight[cell + y] * node_weight[column + y]
+                    edge_sum[cell + y] += value
+                    column_sum[y] += value
+                cell += n_columns
+            for y in range(n_columns):
+                node_sum[column + y] += column_sum[y]
+        else:
+            log_total += _add_log_pair(
+                row, column, first, n_rows, n_columns, node_table, edge_table, joint, node_sum, edge_sum
+            )
+    return log_total + np.log(product)
+
+
+@kernel()
+def _add_log_pair(row, column, first, n_rows, n_columns, node_table, edge_table, joint, node_sum, edge_sum):
+    """Add the distribution of one pair, computed with logarithms; return the log of its linear partition function."""
+    row_top = column_top = table_top = top = -np.inf
+    for y in range(n_columns):
+        column_top = max(column_top, node_table[column + y])
+    for x in range(n_rows):
+        row_top = max(row_top, node_table[row + x])
+        for y in range(n_columns):
+            cell = x * n_columns + y
+            table_top = max(table_top, edge_table[first + cell])
+            joint[cell] = node_table[row + x] + node_table[column + y] + edge_table[first + cell]
+            top = max(top, joint[cell])
+    total = 0.0
+    for cell in range(n_rows * n_columns):
+        joint[cell] = np.exp(joint[cell] - top)
+        total += joint[cell]
+    for x in range(n_rows):
+        for y in range(n_columns):
+            value = joint[x * n_columns + y] / total
+            edge_sum[first + x * n_columns + y] += value
+            node_sum[row + x] += value
+            node_sum[column + y] += value
+    return top + np.log(total) - row_top - column_top - table_top
+
+
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
 def add_to_nodes(edges, cardinality, state_start, table_start, edge_table, node_table):
     """Add the row sums of every pair's table to the pair's first node, and the column sums to the second node."""

@@ -19,6 +19,10 @@ RUNS_PER_THREAD = 4
 MIN_PARALLEL_COST = 1 << 21
 """Minimum total cost, in cells read, for which several threads are used."""
 
+LANES = 4
+"""Number of ranges of `map_lanes`. It is independent of the number of threads, so that sums over lanes have the same bits on
+any machine; more ranges would need more memory for the results."""
+
 MAX_CACHED_BYTES = 1 << 24
 """Maximum size of a scratch array that a thread caches for later calls."""
 
@@ -49,10 +53,28 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
         return
     bounds = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_PER_THREAD + 1)[1:-1])
     ranges = [(lo, hi) for lo, hi in pairwise((0, *bounds.tolist(), len(costs))) if lo < hi]
+    yield from _pool(n_threads).map(lambda ends: function(*ends), ranges)
+
+
+def map_lanes(n: int, cost: int, function: Callable[[int, int], T]) -> list[T]:
+    """Apply a function to `LANES` ranges lo..hi-1 of the indices 0..n-1, or to one range if the cost is small.
+
+    The ranges depend only on the arguments, and the results are in their order.
+
+    Args:
+        cost: the total cost, in cells read.
+    """
+    n_lanes = LANES if cost > MIN_PARALLEL_COST else 1
+    bounds = [n * lane // n_lanes for lane in range(n_lanes + 1)]
+    n_threads = min(numba.config.NUMBA_NUM_THREADS, n_lanes)
+    apply = map if n_threads == 1 else _pool(n_threads).map
+    return list(apply(function, bounds[:-1], bounds[1:]))
+
+
+def _pool(n_threads: int) -> ThreadPoolExecutor:
     if n_threads not in _pools:
         _pools[n_threads] = ThreadPoolExecutor(n_threads, "relcrf")
-    pool = _pools[n_threads]
-    yield from pool.map(lambda ends: function(*ends), ranges)
+    return _pools[n_threads]
 
 
 def thread_scratch(size: int, dtype: npt.DTypeLike) -> np.ndarray:

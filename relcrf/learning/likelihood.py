@@ -31,9 +31,8 @@ from relcrf.inference.forest import (
     SharedTables,
 )
 from relcrf.inference.result import AbstractInference, Marginals
-from relcrf.kernels import conditionals, pairs
-from relcrf.kernels.threads import freeze
 from relcrf.learning.lbfgs import Objective
+from relcrf.learning.node_passes import node_counts, node_potentials, reads_scattered_rows
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
@@ -107,6 +106,37 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return self.expectation(weights, self._label_tables)
 
 
+@dataclass(frozen=True)
+class SharedEdgeTables:
+    """The distinct edge tables of a graph in which many edges have equal tables.
+
+    Args:
+        graph: A graph with one edge for each distinct table.
+        table_start: Offset of the table of each edge in the flat edge tables of `graph`, shape (n_edges,).
+        n_edges: Number of edges with each table, in the order of the edges of `graph`.
+    """
+
+    graph: ReducedGraph
+    table_start: np.ndarray
+    n_edges: np.ndarray
+
+
+def shared_edge_tables(graph: ReducedGraph) -> SharedEdgeTables | None:
+    """Return the distinct edge tables of a graph, or None if few edges have equal tables."""
+    classes = graph.edge_classes() if graph.n_edges else None
+    if classes is None:
+        return None
+    class_of_edge, first_edge = classes
+    sizes = np.diff(graph.table_start)[first_edge]
+    if sizes.sum() > min(BLOCK_SIZE, int(graph.table_start[-1]) // 4):
+        return None
+    order = np.argsort(first_edge)  # `with_edges` requires ascending edges
+    class_start = np.empty(len(order), dtype=np.int64)
+    class_start[order] = offsets(sizes[order])[:-1]
+    n_edges = np.bincount(class_of_edge, minlength=len(order))[order]
+    return SharedEdgeTables(graph.with_edges(first_edge[order]), class_start[class_of_edge], n_edges)
+
+
 @dataclass(frozen=True, eq=False)
 class ForestLikelihood(AbstractJointLikelihood):
     """The exact likelihood of a graph whose edges form a forest.
@@ -122,12 +152,15 @@ class ForestLikelihood(AbstractJointLikelihood):
         plan: The order of the nodes and the edge from each node to its parent.
         graph: The graph, with the nodes in the order of the plan.
         states, evidence: Observed states, and mask of the evidence, in the order of the plan.
+        unordered: The graph with the nodes in the original order, if their features are faster to read in this order; see
+            `node_passes.py`. None if the features are read block by block.
     """
 
     plan: ForestPlan
     graph: ReducedGraph
     states: np.ndarray
     evidence: np.ndarray | None = None
+    unordered: ReducedGraph | None = None
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
@@ -138,7 +171,8 @@ class ForestLikelihood(AbstractJointLikelihood):
         """
         plan = ForestPlan.from_scopes(graph.scopes)
         evidence = None if evidence is None else evidence[plan.order]
-        return cls(plan, graph.reordered(plan.order, plan.edge[plan.edge >= 0]), states[plan.order], evidence)
+        ordered = graph.reordered(plan.order, plan.edge[plan.edge >= 0])
+        return cls(plan, ordered, states[plan.order], evidence, graph if reads_scattered_rows(ordered) else None)
 
     @cached_property
     def _sweep(self) -> ForestSweep:
@@ -153,24 +187,22 @@ class ForestLikelihood(AbstractJointLikelihood):
         return offsets(self.plan.edge >= 0)
 
     @cached_property
-    def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
-        """Return a graph with one edge for each distinct edge table, and the start of the table of each node's edge.
+    def _shared_tables(self) -> SharedEdgeTables | None:
+        return shared_edge_tables(self.graph)
 
-        The node's edge is the edge to its parent. The result is None if few edges have equal tables.
-        """
-        classes = self.graph.edge_classes() if self.graph.n_edges else None
-        if classes is None:
-            return None
-        class_of_edge, first_edge = classes
-        sizes = np.diff(self.graph.table_start)[first_edge]
-        if sizes.sum() > min(BLOCK_SIZE, int(self.graph.table_start[-1]) // 4):
-            return None
-        order = np.argsort(first_edge)  # `with_edges` requires ascending edges
-        class_start = np.empty(len(order), dtype=np.int64)
-        class_start[order] = offsets(sizes[order])[:-1]
+    @cached_property
+    def _table_of_node(self) -> np.ndarray:
+        """Return the offset of the shared table of each node's edge, in the order of the plan, shape (n + 1,)."""
         table_start = np.zeros(self.plan.n + 1, dtype=np.int64)
-        table_start[:-1][self.plan.edge >= 0] = class_start[class_of_edge]
-        return self.graph.with_edges(first_edge[order]), table_start
+        if self._shared_tables is not None:
+            table_start[:-1][self.plan.edge >= 0] = self._shared_tables.table_start
+        return table_start
+
+    @cached_property
+    def _state_indices(self) -> np.ndarray:
+        """Return the indices that sort flat node tables of the original order by position."""
+        assert self.unordered is not None
+        return self.plan.state_indices(self.unordered.state_start)
 
     @cached_property
     def _matrices(self) -> TableMatrices | None:
@@ -178,15 +210,24 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         if self._matrices is not None:
-            nodes, edges = self._matrices.potentials(weights)
+            tables, edges = self._matrices.potentials(weights)
             if added_potentials is not None:
-                nodes += added_potentials
+                tables += added_potentials
             table_starts = self.graph.state_start, self._first_edge, self.graph.table_start
-            log_partition = self._sweep.marginals(_ComputedTables(*table_starts, nodes, edges))
-            return log_partition, self._matrices.counts(nodes, edges)
-        counts = np.zeros((LANES, self.graph.graph.layout.size))
-        tables = _WeightedTables(self.graph, self._first_edge, self._edge_classes, weights, added_potentials, counts)
-        return self._sweep.marginals(tables), counts.sum(axis=0)
+            log_partition = self._sweep.marginals(_ComputedTables(*table_starts, tables, edges))
+            return log_partition, self._matrices.counts(tables, edges)
+        nodes = None if self.unordered is None else node_potentials(self.unordered, weights)[self._state_indices]
+        counts = np.zeros((1 if nodes is not None and self._shared_tables else LANES, self.graph.graph.layout.size))
+        geometry = self._first_edge, self._shared_tables, self._table_of_node
+        log_partition = self._sweep.marginals(
+            _WeightedTables(self.graph, *geometry, weights, nodes, added_potentials, counts)
+        )
+        expected = counts.sum(axis=0)
+        if self.unordered is not None:
+            marginals = np.empty_like(nodes)
+            marginals[self._state_indices] = nodes
+            expected += node_counts(self.unordered, marginals)
+        return log_partition, expected
 
 
 @dataclass(frozen=True)
@@ -194,42 +235,55 @@ class _WeightedTables(AbstractForestTables):
     """Tables computed from features and weights during a sweep; marginals are immediately added to the counts.
 
     Args:
-        first_edge, edge_classes: See the properties of `ForestLikelihood`.
+        first_edge, shared, table_of_node: See the properties of `ForestLikelihood`.
+        nodes: Flat log potentials of the nodes, which the sweep replaces by the marginals; None if they are computed during
+            the sweep.
         added_potentials: Flat node tables that are added to the log potentials of the nodes, or None.
-        counts: Expected pattern counts of each lane (partial sum), shape (LANES, layout.size).
+        counts: Expected pattern counts of each lane (partial sum), shape (LANES, layout.size), or (1, layout.size) if only
+            shared edge tables are counted.
     """
 
     graph: ReducedGraph
     first_edge: np.ndarray
-    edge_classes: tuple[ReducedGraph, np.ndarray] | None
+    shared: SharedEdgeTables | None
+    table_of_node: np.ndarray
     weights: np.ndarray
+    nodes: np.ndarray | None
     added_potentials: np.ndarray | None
     counts: np.ndarray
 
     def _edge_range(self, block: Block) -> tuple[int, int]:
         return int(self.first_edge[block[0]]), int(self.first_edge[block[1]])
 
+    def _node_range(self, block: Block) -> slice:
+        return slice(int(self.graph.state_start[block[0]]), int(self.graph.state_start[block[1]]))
+
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
-        self.graph.node_log_potentials(self.weights, *block, out)
+        if self.nodes is None:
+            self.graph.node_log_potentials(self.weights, *block, out)
+        else:
+            out[:] = self.nodes[self._node_range(block)]
         if self.added_potentials is not None:
-            out += self.added_potentials[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
+            out += self.added_potentials[self._node_range(block)]
 
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
         self.graph.edge_log_potentials(self.weights, *self._edge_range(block), out)
 
     def shared_tables(self) -> SharedTables | None:
-        if self.edge_classes is None:
+        if self.shared is None:
             return None
-        graph, cell = self.edge_classes
-        return SharedTables(graph.edge_log_potentials(self.weights), cell)
+        return SharedTables(self.shared.graph.edge_log_potentials(self.weights), self.table_of_node)
 
     def store_shared(self, sums: np.ndarray) -> None:
-        assert self.edge_classes is not None
-        self.edge_classes[0].add_edge_counts(sums, self.counts[0])
+        assert self.shared is not None
+        self.shared.graph.add_edge_counts(sums, self.counts[0])
 
     def store_marginals(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
-        self.graph.add_node_counts(nodes, self.counts[lane], *block)
-        if self.edge_classes is None:
+        if self.nodes is None:
+            self.graph.add_node_counts(nodes, self.counts[lane], *block)
+        else:
+            self.nodes[self._node_range(block)] = nodes
+        if self.shared is None:
             self.graph.add_edge_counts(edges, self.counts[lane], *self._edge_range(block))
 
 
@@ -302,86 +356,6 @@ class InferredLikelihood(AbstractJointLikelihood):
         return self._inference.marginals(
             Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
         )
-
-
-@dataclass(frozen=True)
-class PairLikelihood(AbstractJointLikelihood):
-    """The negative sum over edges of `log P(x_i, x_j | e)`; each edge is a separate model of its two ends.
-
-    A node without edges is also a separate model. All of these models have the same weights.
-
-    Source: Chechetka & Guestrin (2010), equation (9) and the relational form in section 5. If several relations join
-    the same two variables, the factors of these relations are in the same model.
-    """
-
-    graph: ReducedGraph
-    states: np.ndarray
-    evidence: None = None
-
-    @cached_property
-    def _degree(self) -> np.ndarray:
-        """Return the number of edges of each node, shape (n_nodes,)."""
-        return np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes)
-
-    @cached_property
-    def observed_counts(self) -> np.ndarray:
-        """Return the pattern counts of the observed states, summed over all models, shape (layout.size,)."""
-        counts, repetitions = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
-        repetitions[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
-        self.graph.add_node_counts(repetitions, counts)
-        return counts
-
-    def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the log partition functions and the expected pattern counts, each summed over all models."""
-        graph = self.graph
-        node_tables = graph.node_log_potentials(weights)
-        if added_potentials is not None:
-            node_tables = node_tables + added_potentials
-        expected_nodes = np.zeros_like(node_tables)
-        expected = np.zeros(graph.graph.layout.size)
-        log_partition = 0.0
-        for start, stop in graph.edge_chunks():
-            tables, log_partitions = pair_tables(graph, weights, node_tables, start, stop)
-            log_partition += float(log_partitions.sum())
-            graph.add_edge_counts(tables, expected, start, stop)
-            pairs.add_to_nodes(
-                graph.edges[start:stop],
-                graph.cardinality,
-                graph.state_start,
-                _starts(graph, start, stop),
-                tables,
-                expected_nodes,
-            )
-        sizes = graph.cardinality[self._degree == 0]
-        isolated = np.repeat(self._degree == 0, graph.cardinality)
-        tables, log_partitions = node_tables[isolated], np.empty(len(sizes))
-        conditionals.normalise(freeze(offsets(sizes), np.int64), tables, log_partitions)
-        log_partition += float(log_partitions.sum())
-        expected_nodes[isolated] += tables
-        graph.add_node_counts(expected_nodes, expected)
-        return log_partition, expected
-
-
-def pair_tables(
-    graph: ReducedGraph, weights: np.ndarray, node_tables: np.ndarray, start: int, stop: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the flat joint marginals and the log partition functions, shape (n,), of the n edges start..stop-1."""
-    tables = graph.edge_log_potentials(weights, start, stop)
-    log_partitions = np.empty(stop - start)
-    pairs.pair_marginals(
-        graph.edges[start:stop],
-        graph.cardinality,
-        graph.state_start,
-        _starts(graph, start, stop),
-        node_tables,
-        tables,
-        log_partitions,
-    )
-    return tables, log_partitions
-
-
-def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
-    return np.asarray(graph.table_start[start:stop] - graph.table_start[start])
 
 
 def square_features(graph: ReducedGraph) -> ReducedGraph:

@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.graph.reduction import CHUNK
 from relcrf.graph.scopes import Potentials
 from relcrf.kernels.distinct import distinct_rows
-from relcrf.learning.likelihood import PairLikelihood
+from relcrf.learning.pair_likelihood import PairLikelihood
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import pairs
-from relcrf.learning.likelihood import pair_tables
+from relcrf.learning.pair_likelihood import pair_tables
 from relcrf.structure.edge_kinds import edge_kind_values
 from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph

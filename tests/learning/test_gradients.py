@@ -22,12 +22,8 @@ from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import BLOCK_SIZE, ForestPlan
 from relcrf.inference.junction_tree import JunctionTree
-from relcrf.learning.likelihood import (
-    ForestLikelihood,
-    InferredLikelihood,
-    PairLikelihood,
-    add_l2_penalty,
-)
+from relcrf.learning.likelihood import ForestLikelihood, InferredLikelihood, add_l2_penalty
+from relcrf.learning.pair_likelihood import PairLikelihood
 
 
 @pytest.fixture(params=[-1, MAX_ENTRIES], ids=["kernels", "matrices"])
@@ -173,7 +169,7 @@ def test_shared_edge_tables_match_separate_ones_and_matrices(block, scale, laten
         arranged = reduced.reordered(plan.order, plan.edge[plan.edge >= 0])
         objective = ForestLikelihood(plan, arranged, states[plan.order])
         found.append(objective(scale * np.random.default_rng(4).normal(size=graph.layout.size)))
-        assert (objective._edge_classes is None) == (features is not Ones)
+        assert (objective._shared_tables is None) == (features is not Ones)
         assert (objective._matrices is None) == (max_entries < 0)
     value, gradient = found[0]
     for other_value, other_gradient in found[1:]:

@@ -8,7 +8,7 @@ from graphs import dense_features, random_graph
 from objectives import finite_differences
 
 from relcrf.graph.reduction import reduce_graph
-from relcrf.learning.likelihood import PairLikelihood
+from relcrf.learning.pair_likelihood import PairLikelihood
 from relcrf.learning.piecewise import PiecewiseLikelihood
 
 

@@ -348,18 +348,24 @@ class InferenceResult:
         state_start: Start of each variable's states in `marginals`, shape (n + 1,).
         marginals: Marginal probabilities of the states of all variables, concatenated, shape (state_start[-1],).
         edges: Pairs of variables that inference treated as dependent, shape (m, 2).
-        map_states: A most probable joint state, shape (n,).
         n_messages: Number of messages sent; None if the backend does not count messages.
+        find_map_states: Function that computes `map_states`, which may take much longer than the marginals; None selects the
+            most probable state of each variable.
     """
 
     variables: np.ndarray
     state_start: np.ndarray
     marginals: np.ndarray
-    map_states: np.ndarray
     edges: np.ndarray
     log_partition: float
     verdict: Verdict
     n_messages: int | None = None
+    find_map_states: Callable[[], np.ndarray] | None = None
+
+    @cached_property
+    def map_states(self) -> np.ndarray:
+        """A most probable joint state, shape (n,), int32; computed when it is first read."""
+        return self.modes() if self.find_map_states is None else self.find_map_states()
 
     def modes(self) -> np.ndarray:
         """Return each variable's state with the largest marginal probability, shape (n,), int32."""
@@ -373,27 +379,29 @@ class InferenceResult:
             variables=self.variables[selected],
             state_start=offsets(sizes[selected]),
             marginals=self.marginals[np.repeat(selected, sizes)],
-            map_states=self.map_states[selected],
+            find_map_states=lambda: self.map_states[selected],
         )
 
 
 def run_inference(task: InferenceTask) -> InferenceResult:
-    """Return marginals and a most probable joint state of the nodes that are not observed."""
-    graph, potentials = task.graph, task.potentials
+    """Return marginals of the nodes that are not observed; the most probable joint state is computed when it is read."""
+    graph = task.graph
     inference = task.method(graph.scopes)
-    marginals = inference.marginals(potentials)
+    marginals = inference.marginals(task.potentials)
+    unused = replace(task)  # without the potentials in memory
+
+    def find_map_states() -> np.ndarray:
+        return inference.map_states(unused.potentials).states
+
     result = InferenceResult(
         variables=graph.variables,
         state_start=graph.state_start,
         marginals=marginals.nodes,
-        map_states=np.empty(0, dtype=np.int32),
         edges=graph.variables[graph.edges],
         log_partition=marginals.log_partition,
         verdict=marginals.verdict,
+        find_map_states=None if marginals.verdict.status == "interrupted" else find_map_states,
     )
-    interrupted = marginals.verdict.status == "interrupted"
-    states = result.modes() if interrupted else inference.map_states(potentials).states
-    result = replace(result, map_states=states)
     return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
 
 
@@ -404,13 +412,13 @@ def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """
     if len(results) == 1:
         return results[0]
-    average = replace(
+    return replace(
         results[0],
         marginals=np.mean([result.marginals for result in results], axis=0),
         edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
+        find_map_states=None,
     )
-    return replace(average, map_states=average.modes())
 
 
 @dataclass(frozen=True)

@@ -482,14 +482,12 @@ class GatedBackend(AbstractBackend):
             np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold
         )
         graph, is_used = risk.graph, propagated.messages[risk.graph.n_folded :] > 0
-        result = InferenceResult(
+        return InferenceResult(
             variables=graph.ungated.variables,
             state_start=graph.ungated.state_start,
             marginals=propagated.beliefs,
-            map_states=np.empty(0, dtype=np.int32),
             edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_used])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.bp_iterations),
             n_messages=propagated.n_messages,
         )
-        return replace(result, map_states=result.modes())

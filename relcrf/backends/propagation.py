@@ -24,7 +24,6 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.folds import stratified_folds
 from relcrf.graph.links import count_linking_pairs, link_matrix
 from relcrf.graph.reduction import Role
-from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.label_propagation import TOLERANCE, PropagatedValues, normalise_links
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.learning.likelihood import AbstractLikelihood
@@ -390,7 +389,6 @@ class AbstractPropagationBackend(AbstractBackend):
             variables=variables,
             state_start=state_start,
             marginals=marginals,
-            map_states=modes(marginals, state_start),
             edges=np.empty((0, 2), dtype=np.int32),
             log_partition=float("nan"),
             verdict=verdict,

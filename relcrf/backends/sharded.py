@@ -116,7 +116,9 @@ def infer_shards(
     verdict = next((v for v in verdicts if not v.is_good), next(iter(verdicts), Verdict("exact")))
     log_partition = float(sum(value for value, _ in results))
     all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
-    return InferenceResult(variables, state_start, marginals, states, all_edges, log_partition, verdict)
+    return InferenceResult(
+        variables, state_start, marginals, all_edges, log_partition, verdict, find_map_states=lambda: states
+    )
 
 
 def require_shardable(backend: AbstractBackend) -> None:

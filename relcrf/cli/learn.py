@@ -357,6 +357,8 @@ def predict(
         display.start_phase("inferring")
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
+        names = [attribute] if attribute else prediction.attributes
+        frames = {prediction.block(name).name: prediction.table(name) for name in names}
     verdict = prediction.verdict
     interrupted = verdict.status == "interrupted"
     if strict and not verdict.is_good and not interrupted:
@@ -366,8 +368,6 @@ def predict(
                 "E402", message, hint="raise the iteration limit, or select another method with --set inference=..."
             )
         )
-    names = [attribute] if attribute else prediction.attributes
-    frames = {prediction.block(name).name: prediction.table(name) for name in names}
     if out is not None:
         if len(frames) > 1:
             hint = f"select one with --attribute: {', '.join(frames)}"

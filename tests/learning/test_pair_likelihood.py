@@ -25,10 +25,14 @@ def bags(rng, n):
     return Sparse(start, rng.integers(N_FEATURES, size=start[-1]).astype(np.int32), np.empty(0, np.float32), N_FEATURES)
 
 
-def linked_pages(seed, edge_features=Ones, forest=False):
-    """Return the reduced graph of pages with words and links, and the states; isolated pages and two sizes of domains."""
+def linked_pages(seed, edge_features=Ones, forest=False, sizes=(2, 3)):
+    """Return the reduced graph of pages with words and links, and the states; some pages have no links.
+
+    Args:
+        sizes: The numbers of states of both halves of the pages.
+    """
     rng = np.random.default_rng(seed)
-    sizes = np.where(np.arange(N) < N // 2, 2, 3).astype(np.int32)
+    sizes = np.repeat(np.array(sizes, dtype=np.int32), N // 2)
     groups, blocks = [], []
     for size in (2, 3):
         pages = np.flatnonzero(sizes == size).astype(np.int32)
@@ -59,10 +63,11 @@ def weights_of(graph, scale):
     return scale * np.random.default_rng(9).normal(size=graph.graph.layout.size)
 
 
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 3)])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 50.0, 1e4])
-def test_shared_tables_equal_separate_ones(scale):
-    graph, states = linked_pages(0)
-    shared, apart = PairLikelihood(graph, states), PairLikelihood(linked_pages(0, separate)[0], states)
+def test_shared_tables_equal_separate_ones(scale, sizes):
+    graph, states = linked_pages(0, sizes=sizes)
+    shared, apart = (PairLikelihood(linked_pages(0, kind, sizes=sizes)[0], states) for kind in (Ones, separate))
     assert shared._shared_tables is not None and apart._shared_tables is None
     weights = weights_of(graph, scale)
     (value, gradient), (expected, expected_gradient) = shared(weights), apart(weights)

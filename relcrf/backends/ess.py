@@ -31,7 +31,6 @@ from relcrf.graph.components import label_components
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, ignore_progress
-from relcrf.kernels.distinct import distinct
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
@@ -45,6 +44,9 @@ MAX_COMPARED_EDGES = 1 << 14
 
 MIN_STANDARD_ERRORS = 2.0
 """Minimum gain of a method over the default in standard errors; a few edges between labels prove nothing."""
+
+MIN_GAIN = 1e-9
+"""Minimum gain of a method over the default in nats per label; a smaller one is due to rounding."""
 
 MIN_PROBABILITY = 1e-12
 """Minimum probability of a label in the comparison of inference methods, so that no single label decides."""
@@ -136,6 +138,11 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 def _repeats_or_lacks_unaries(problem: Problem, backend: str) -> int:
     return int(not pairs_contain_unaries(problem.reduced_graph(backend)))
 
+
+STRUCTURE_TOLERANCE_RATIO = 10.0
+"""Tolerance of the structure weights as a multiple of `tolerance`, unless they predict: they only rank the edges. On 100,000
+synthetic web pages, 10 saves a quarter of the iterations and changes neither accuracy nor log-likelihood; 100 saves another
+quarter, but the accuracy falls from 96.8 % to 93.9 %."""
 
 METHOD_NAMES = {"exact": "jt", "trw": "trw", "bp": "bp", "mf": "mf"}
 """Name of the inference method on all edges, by the value of the setting `inference`."""
@@ -267,7 +274,8 @@ class EssBackend(AbstractLikelihoodBackend):
         pairs = problem.total_likelihood(PairLikelihoodSpec(self.name, self.structure_unaries))
         nodes, edges = pairs.sizes()
         layout = problem.graph.layout
-        structure = self.maximise(
+        ratio = 1.0 if self.weights == "pairs" else STRUCTURE_TOLERANCE_RATIO
+        structure = replace(self, tolerance=ratio * self.tolerance).maximise(
             "structure",
             pairs,
             lambda: np.append(problem.initial_weights(self.seed), pairs.layout.initial()[layout.size :]),
@@ -320,7 +328,8 @@ class EssBackend(AbstractLikelihoodBackend):
             gain, n = (second - first) / max(n_labels, 1.0), max(n_labels, 1.0)
             for each, total in ((default, first), (choice, second)):
                 summary[f"label_log_likelihood_{each['edges']}_{each['inference']}"] = total / n
-            if gain > MIN_STANDARD_ERRORS * np.sqrt(max(squared_gain / n - gain**2, 0.0) / n):
+            standard_error = np.sqrt(max(squared_gain / n - gain**2, 0.0) / n)
+            if gain > max(MIN_GAIN, MIN_STANDARD_ERRORS * standard_error):
                 chosen = choice
                 break
         summary |= chosen
@@ -401,15 +410,16 @@ def _compare_labels(
     """Return sums over labels: log-probability under each backend, squared difference of the two, and 1; shape (4,).
 
     Args:
-        fraction: Fraction of the connected components that are predicted; at least one component is.
+        fraction: Minimum fraction of the edges that are compared: those of connected components in random order.
     """
-    free = problem.roles == Role.FREE
     if fraction < 1.0:
         component = label_components(problem.graph, problem.roles)
-        roots = distinct(component[free])
-        chosen = np.random.default_rng(0).permutation(roots)[: max(1, round(fraction * len(roots)))]
-        roles = np.where(free & ~np.isin(component, chosen), Role.ABSENT, problem.roles).astype(np.int8)
-        problem = replace(problem, roles=roles)
+        graph = problem.reduced_graph(backends[0].name)
+        roots, n_edges = np.unique(component[graph.variables[graph.edges[:, 0]]], return_counts=True)
+        order = np.random.default_rng(0).permutation(len(roots))
+        n_chosen = np.searchsorted(np.cumsum(n_edges[order]), fraction * n_edges.sum()) + 1
+        excluded = (problem.roles == Role.FREE) & ~np.isin(component, roots[order[:n_chosen]])
+        problem = replace(problem, roles=np.where(excluded, Role.ABSENT, problem.roles).astype(np.int8))
     loaded = {name: vector.load() for name, vector in vectors.items()}
     first, second = (_label_log_probabilities(problem, backend, loaded) for backend in backends)
     return np.array([first.sum(), second.sum(), ((second - first) ** 2).sum(), len(first)])

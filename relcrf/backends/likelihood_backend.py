@@ -29,6 +29,10 @@ LIKELIHOOD_OPTIMISERS: Mapping[str, type[AbstractWolfeSearch]] = {
 }
 """The values of setting `optimiser` of the backends that learn by maximum likelihood."""
 
+MEMORY = 20
+"""Number of steps in the memory of quasi-Newton methods. On 100,000 web pages, 20 steps need 30 % fewer iterations than 10, and
+40 steps another 17 %, but their products take as long as an evaluation."""
+
 
 def maximise_likelihood(
     stage: str,
@@ -53,6 +57,7 @@ def maximise_likelihood(
     diagonal = np.sqrt(curvature)
     optimiser = replace(
         optimiser,
+        memory=MEMORY,
         curvature=curvature,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
         # Near the minimum, the error of the value is quadratic in the gradient, so the tolerance for the value must be

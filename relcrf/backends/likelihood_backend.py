@@ -15,7 +15,7 @@ from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.weight_priors import with_weight_priors
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.feature_units import in_feature_units, unit_scales
-from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, OptimiserState
+from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, Objective, OptimiserState
 from relcrf.learning.likelihood import add_l2_penalty
 from relcrf.learning.moments import Moments
 from relcrf.learning.newton_cg import NewtonCg
@@ -66,12 +66,28 @@ def maximise_likelihood(
     )
     minimiser = in_feature_units(optimiser, scale)
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask(), layout.initial())
-    state = monitor.restore(stage, OptimiserState) or minimiser.start(evaluate, start())
+    state = monitor.restore(stage, OptimiserState) or _start(minimiser, evaluate, start(), layout.initial())
 
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)
 
     return minimiser.minimise(evaluate, state, observe)
+
+
+def _start(
+    minimiser: AbstractWolfeSearch, objective: Objective, point: np.ndarray, initial: np.ndarray
+) -> OptimiserState:
+    """Return the state at a point; the tolerance is relative to the gradient at the initial weights if this is larger.
+
+    A start near the minimum would otherwise require a more accurate minimum than the initial weights do.
+    """
+    state = minimiser.start(objective, point)
+    if np.array_equal(point, initial):
+        return state
+    norm = minimiser.start(objective, initial).initial_gradient_norm
+    return replace(
+        state, initial_gradient_norm=max(norm, state.initial_gradient_norm), evaluations=state.evaluations + 1
+    )
 
 
 def learn_unary(

@@ -9,8 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from relcrf.cli.commands import app
+from relcrf.cli.flat_options import flatten_options
 from relcrf.cli.help_panels import HOLDOUT, PANELS
-from relcrf.cli.options import flatten_options, require_single_backend, split_names
+from relcrf.cli.options import require_single_backend, split_names
 from relcrf.errors import UsageError
 
 

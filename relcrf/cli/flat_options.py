@@ -5,6 +5,7 @@ The module imports no numerical package, so that such commands start fast.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable
@@ -66,6 +67,9 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat_command(**values: Any) -> None:
+        if not gc.isenabled():  # `__main__` disables it during the imports
+            gc.freeze()
+            gc.enable()
         _note_kernel_cache()
         filled = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
         command(**filled, **values)

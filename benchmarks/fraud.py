@@ -24,9 +24,9 @@ from support import BenchmarkParser
 
 from relcrf import api
 from relcrf.data.split_plan import parse_split
-from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.evaluation.predictions import FoldPrediction
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal.proposal import propose
 
 PUBLIC_USERS = 50

@@ -5,6 +5,7 @@ On Linux, the command runs in a child process, so that a crash of a native libra
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -21,7 +22,12 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Show the help or the version, or import the command-line interface and run it."""
+    """Show the help or the version, or import the command-line interface and run it.
+
+    The garbage collector is disabled until the command runs: modules contain no garbage, and examining their objects again and
+    again takes a seventh of the CPU time of `relcrf check`.
+    """
+    gc.disable()
     try:
         if import_module("relcrf.cli.commands").show_front_page(sys.argv[1:]):
             return

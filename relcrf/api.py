@@ -36,7 +36,7 @@ from relcrf.data.frame import Frame
 from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
-from relcrf.errors import Diagnostic, ModelError, listing, path_suggestion
+from relcrf.errors import Diagnostic, listing
 from relcrf.evaluation import selection
 from relcrf.evaluation.drift import column_drift, drift_table
 from relcrf.evaluation.evaluations import Evaluation
@@ -62,14 +62,12 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan_templates
 from relcrf.grounding.variables import build_variable_blocks
 from relcrf.inference.result import Observer, ignore_progress
-from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
-from relcrf.language.parse import parse_with_errors
 from relcrf.language.render import model_text, render
 from relcrf.model.spec import ModelSpec
+from relcrf.model_files import load_valid, parse_valid
 from relcrf.prediction import Prediction as Prediction
 from relcrf.progress_reporting import progress_monitor
-from relcrf.resources import resource_path
 from relcrf.text.highlight import highlight_html
 from relcrf.text.html_table import html_table
 from relcrf.text.model_diagram import model_diagram
@@ -80,35 +78,14 @@ SHOWN_WEIGHTS = 20
 """Maximum number of weights in the notebook display of a `Fit`."""
 
 
-def _is_model_or_run(path: Path) -> bool:
-    return path.suffix == ".rcrf" or run_folder.is_run(path)
-
-
 def load(path: str | os.PathLike[str]) -> Model:
     """Load a model from a `.rcrf` file.
 
     Raises:
         ModelError: The text has errors (all are reported), or the file cannot be read.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        shipped = _shipped_model(Path(path).name)
-        hint = f"relcrf contains a model with this name: {shipped}" if shipped else None
-        hint = hint or path_suggestion(Path(path), _is_model_or_run) or "pass the path of a .rcrf file"
-        raise ModelError(Diagnostic("E004", message, hint=hint)) from None
-    except UnicodeDecodeError as error:
-        message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"
-        raise ModelError(Diagnostic("E004", message, hint="save it as UTF-8")) from None
-    return parse(text, str(path), Path(path).parent)
-
-
-def _shipped_model(name: str) -> Path | None:
-    try:
-        return resource_path("models", name)
-    except FileNotFoundError:
-        return None
+    spec, warnings = load_valid(path)
+    return Model(spec, tuple(warnings))
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model:
@@ -118,8 +95,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
         name: Name of the text in messages.
         folder: Folder of the files that the model includes; if None, the model must not include files.
     """
-    spec, problems = parse_with_errors(text, name, folder)
-    warnings = require_valid(spec, problems)
+    spec, warnings = parse_valid(text, name, folder)
     return Model(spec, tuple(warnings))
 
 

@@ -15,6 +15,7 @@ LAYERS = (
     ("columns",),
     ("model",),
     ("language",),
+    ("model_files",),
     ("text",),
     ("data",),
     ("kernels",),

@@ -72,6 +72,7 @@ CHILDREN = {
         "inference",
         "grounding",
         "memory",
+        "startup",
         "faults",
         "redesign",
     ),

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.cli.frame_output import write_frame
 from relcrf.cli.help_panels import CLUSTERING
 from relcrf.cli.options import (
     GroundingOptions,
@@ -20,7 +21,7 @@ from relcrf.cli.options import (
     SafeCsvOption,
     SessionOptions,
 )
-from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_notes, print_table, write_frame
+from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_notes, print_table
 from relcrf.cli.time_limit import exit_interrupted
 from relcrf.clustering import METHODS, Clustering, cluster_prediction, parse_costs
 from relcrf.clustering.partition import DEFAULT_UNLISTED, check_options

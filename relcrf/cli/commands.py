@@ -58,13 +58,13 @@ COMMANDS = {
         "Write an HTML page on tables: columns, missing values, keys, links, the target and suspected leaks.",
     ),
     "check": CommandEntry(
-        "inspect",
+        "check",
         "check",
         "Data and model",
         "Check models and, with --data, tables against the models; report all errors at once.",
     ),
     "plan": CommandEntry(
-        "inspect",
+        "plan",
         "plan",
         "Data and model",
         "Estimate the bindings, factors and memory of each template without grounding.",
@@ -210,10 +210,14 @@ def _load(name: str) -> TyperCommand:
 
     Raises:
         KeyError: if there is no such command.
+        Abort: if Ctrl-C interrupts the import; Typer would convert `KeyboardInterrupt` to an exit without a message.
     """
     entry = COMMANDS[name]
-    function = getattr(import_module(f"relcrf.cli.{entry.module}"), entry.function)
-    flatten_options = import_module("relcrf.cli.options").flatten_options
+    try:
+        function = getattr(import_module(f"relcrf.cli.{entry.module}"), entry.function)
+    except KeyboardInterrupt:
+        raise typer.Abort from None
+    flatten_options = import_module("relcrf.cli.flat_options").flatten_options
     made = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=HELP_OPTIONS)
     made.command(name, cls=PlainCommand, rich_help_panel=entry.panel, hidden=entry.is_hidden)(flatten_options(function))
     command = typer.main.get_command(made)

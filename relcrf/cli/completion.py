@@ -17,8 +17,8 @@ from relcrf import clustering
 from relcrf.backends import registry
 from relcrf.backends.gated import GatedBackend
 from relcrf.cli.evaluate import COMPARED_BACKENDS
+from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.infer import UaiTask
-from relcrf.cli.options import JsonOption
 from relcrf.cli.output import print_json
 from relcrf.cli.weights import SortKey
 from relcrf.data.split_plan import RANDOM_KINDS

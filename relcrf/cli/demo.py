@@ -8,8 +8,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from relcrf.cli.options import JsonOption
-from relcrf.cli.output import console, print_json, print_line, print_table, show_progress
+from relcrf.cli.flat_options import JsonOption
+from relcrf.cli.output import console, print_json, print_line, print_table
+from relcrf.cli.progress import show_progress
 from relcrf.data.frame import Frame
 from relcrf.demo.picture import as_text, changed_predictions, draw
 from relcrf.demo.run import SplitResult, run_split

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from relcrf.cli.options import JsonOption
+from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.output import print_json, print_line, print_table
 from relcrf.datasets import examples
 from relcrf.errors import listing

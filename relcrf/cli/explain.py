@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from relcrf import api
-from relcrf.cli.options import GroundingOptions, HoldoutOptions, JsonOption, OverrideSetOption, RunArgument
-from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_table, show_progress
+from relcrf.cli.flat_options import JsonOption
+from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOption, RunArgument
+from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_table
+from relcrf.cli.progress import show_progress
 from relcrf.evaluation.contributions import Contribution, FeatureContribution
 from relcrf.evaluation.explanation import Explanation
 from relcrf.evaluation.flips import FlipSearch

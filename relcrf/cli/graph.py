@@ -10,7 +10,8 @@ import numpy as np
 import typer
 
 from relcrf.backends import run_folder
-from relcrf.cli.options import JsonOption, RunArgument
+from relcrf.cli.flat_options import JsonOption
+from relcrf.cli.options import RunArgument
 from relcrf.cli.output import print_json, print_line, print_note, print_table
 from relcrf.data.frame import Frame
 from relcrf.evaluation.learned_graph import LearnedGraph, build_learned_graph, require_edges

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
-from relcrf.cli.options import JsonOption
+from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.output import console, print_json
 from relcrf.errors import Diagnostic, ModelError, UsageError, suggestion
 from relcrf.files import atomic_path

@@ -21,6 +21,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol
 from relcrf.backends.registry import DEFAULT_BACKEND, backend_class, make_backend
 from relcrf.backends.unseen_templates import unseen_template_warnings
+from relcrf.cli.frame_output import write_frame
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
     BackendOption,
@@ -45,7 +46,6 @@ from relcrf.cli.output import (
     print_notes,
     print_table,
     print_warnings,
-    write_frame,
 )
 from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error

@@ -8,18 +8,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-import duckdb
 import typer
 
 from relcrf.cli.closed_pipe import BROKEN_PIPE, discard_output
 from relcrf.cli.commands import app
-from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note, replace_unencodable_output
+from relcrf.cli.output import print_diagnostics, print_error_line, print_json, replace_unencodable_output
 from relcrf.cli.stop_signals import TERMINATION_SIGNALS, ReceivedSignals, stop_on_signals
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
-from relcrf.data.store import DISK_FULL, file_access_error, out_of_memory_error
 from relcrf.errors import DataError, Diagnostic, RelcrfError, UsageError
 from relcrf.execution.memory import memory_exhausted_error
-from relcrf.kernels.compile import cache_folder
 
 
 def _print_error(error: RelcrfError, *, as_json: bool) -> None:
@@ -66,6 +63,17 @@ def _system_error(error: OSError) -> UsageError:
     full = error.errno == errno.ENOSPC
     hint = "free disk space; existing files are unchanged" if full else "use another path"
     return UsageError(Diagnostic("E314", message, hint=hint))
+
+
+def _database_limit_error(error: Exception) -> UsageError | None:
+    """Return the error for an exception of DuckDB that a limit of the machine causes, and None for other exceptions."""
+    store = sys.modules.get("relcrf.data.store")  # DuckDB is imported only by commands that read tables
+    return store.limit_error(error) if store else None
+
+
+def _is_interrupted_query(error: Exception) -> bool:
+    """Return True for an exception of DuckDB that reports an interrupted query."""
+    return "Query interrupted" in str(error) if isinstance(error, RuntimeError) else "INTERRUPT Error" in str(error)
 
 
 def _handle_interrupt(received: ReceivedSignals, text: str = "") -> int:
@@ -123,8 +131,6 @@ def _run_command(arguments: Sequence[str]) -> int:
     received = ReceivedSignals()
     try:
         with stop_on_signals() as received:
-            if cache_folder().note:
-                print_note(cache_folder().note)
             code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
             return _handle_interrupt(received)
@@ -136,24 +142,18 @@ def _run_command(arguments: Sequence[str]) -> int:
         raise
     except _USAGE_ERROR as error:
         raise _usage_error(error) from None
-    except typer.Abort:
-        return _handle_interrupt(received)
-    except (KeyboardInterrupt, duckdb.InterruptException):
+    except (KeyboardInterrupt, typer.Abort):
         return _handle_interrupt(received, "interrupted")
-    except duckdb.OutOfMemoryException as error:
-        raise out_of_memory_error(error) from None
-    except duckdb.IOException as error:
-        raise file_access_error(error) from None
     except OSError as error:
         raise _system_error(error) from None
     except MemoryError as error:
         raise memory_exhausted_error(error) from None
     except Exception as error:
+        if known := _database_limit_error(error):
+            raise known from None
         # an interrupt by Ctrl-C or the time limit can cause other exceptions in DuckDB or in the compiler of kernels
-        if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
+        if received or is_time_over() or _is_interrupted_query(error):
             return _handle_interrupt(received, "interrupted")
-        if isinstance(error, duckdb.Error) and DISK_FULL in str(error):
-            raise file_access_error(error) from None
         return _report_internal_error(error)
 
 

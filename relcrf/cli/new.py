@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from relcrf.cli.options import JsonOption, MemoryOption
-from relcrf.cli.output import console, print_json, print_line, print_note, print_notes, print_table, show_progress
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.cli.flat_options import JsonOption, MemoryOption
+from relcrf.cli.output import console, print_json, print_line, print_note, print_notes, print_table
+from relcrf.cli.progress import show_progress
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal.aggregate_models import FORMS
 from relcrf.proposal.proposal import Proposal, propose
 from relcrf.proposal.schema_diagram import schema_lines

@@ -6,14 +6,13 @@ command line has all options of the group, and the command receives an instance 
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from functools import cached_property, wraps
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, Self
 
 import numpy as np
 import typer
@@ -21,15 +20,17 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.registry import DEFAULT_BACKEND, backend_class
-from relcrf.cli.help_panels import HOLDOUT, PANELS, RESOURCES
-from relcrf.cli.output import print_note, show_progress
+from relcrf.cli.flat_options import JsonOption, ManifestOption, MemoryOption
+from relcrf.cli.help_panels import HOLDOUT, RESOURCES
+from relcrf.cli.output import print_note
+from relcrf.cli.progress import show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME, is_applicable
 from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
-from relcrf.data.store import AUTOMATIC_MEMORY, DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.splits import HeldOutLabels, hold_out, labelled_in_grounding
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
@@ -37,7 +38,6 @@ from relcrf.progress_reporting import ProgressMonitor
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model, a .rcrf file.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by 'relcrf train'.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 DataOption = Annotated[
     str,
     typer.Option(
@@ -45,24 +45,6 @@ DataOption = Annotated[
         "-d",
         metavar="SOURCE",
         help="Folder, manifest, database or URL.",
-    ),
-]
-ManifestOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--manifest",
-        metavar="PATH",
-        help="Manifest of the tables in --data.",
-    ),
-]
-MemoryOption = Annotated[
-    str,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        rich_help_panel=RESOURCES,
-        show_default=False,
-        help=f"Memory limit, e.g. 500MB. Default: {AUTOMATIC_MEMORY} for tables and the ground graph.",
     ),
 ]
 CacheOption = Annotated[
@@ -391,49 +373,3 @@ class SessionOptions:
         """Display the progress of the enclosed code, and interrupt the code at the time limit."""
         with show_progress(quiet=self.as_json) as monitor, limit_time(self.time_limit):
             yield monitor
-
-
-def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of its groups as separate parameters, as Typer requires.
-
-    Required options come first, then the options of each panel of the help, and --json at the end of the main options.
-    Otherwise the order of the declarations is kept.
-
-    Args:
-        command: The command; parameters whose type is a dataclass are groups, all others are single arguments or options.
-    """
-    groups: dict[str, type] = {}
-    parameters: list[inspect.Parameter] = []
-    hints = get_type_hints(command, include_extras=True)
-    for parameter in inspect.signature(command).parameters.values():
-        hint = hints[parameter.name]
-        if not (isinstance(hint, type) and is_dataclass(hint)):
-            parameters.append(_make_parameter(parameter.name, hint, parameter.default))
-            continue
-        groups[parameter.name] = hint
-        options = get_type_hints(hint, include_extras=True)
-        for field in fields(hint):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(_make_parameter(field.name, options[field.name], default))
-    parameters.sort(key=_help_order)
-
-    @wraps(command)
-    def flat_command(**values: Any) -> None:
-        filled = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        command(**filled, **values)
-
-    flat_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat_command
-
-
-def _help_order(parameter: inspect.Parameter) -> tuple[bool, int, bool]:
-    """Return the sort key of a parameter in the help text."""
-    options = getattr(parameter.annotation, "__metadata__", ())
-    panel = next((option.rich_help_panel for option in options if hasattr(option, "rich_help_panel")), None)
-    is_json = parameter.annotation == JsonOption
-    return parameter.default is not inspect.Parameter.empty, PANELS.index(panel), is_json
-
-
-def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,4 +1,4 @@
-"""Output of all commands (tables, notes, diagnostics, progress, JSON), and parsing of `name=value` options."""
+"""Output of all commands (tables, notes, diagnostics, JSON), and parsing of `name=value` options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import codecs
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from relcrf.cli.dropped_signals import raise_dropped_signals
 from relcrf.cli.table_layout import TableColumn, layout_table
-from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import escape_unprintable
-from relcrf.progress_reporting import ProgressMonitor as ProgressMonitor
-from relcrf.progress_reporting import console_progress
 
 console = Console()
 messages = Console(stderr=True)
@@ -162,22 +157,6 @@ def print_notes(texts: Iterable[str]) -> None:
         print_note(text)
 
 
-def write_frame(frame: Frame, out: Path, *, safe_csv: bool, sync: bool) -> list[str]:
-    """Write a table to a file atomically, and return notes on texts that spreadsheets would execute.
-
-    Args:
-        safe_csv: Whether such texts are escaped in text files.
-        sync: See `Frame.write`.
-    """
-    is_csv = out.suffix in (".csv", ".tsv")
-    (frame.without_formulas() if safe_csv and is_csv else frame).write(out, sync=sync)
-    cells = frame.formula_cells() if is_csv and not safe_csv else []
-    if not cells:
-        return []
-    texts = f"{len(cells):,} text{'s' * (len(cells) > 1)}, such as {cells[0][:40]!r}"
-    return [f"spreadsheets execute {texts}, in '{out}' as formulas; see --safe-csv"]
-
-
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:
     """Parse `name=value` strings into a dictionary.
 
@@ -201,11 +180,3 @@ def parse_choices(pairs: Sequence[str] | None) -> dict[str, list[str]]:
     """
     lists = parse_settings(pairs).items()
     return {name: [value.strip() for value in values.split(",") if value.strip()] for name, values in lists}
-
-
-@contextmanager
-def show_progress(*, quiet: bool = False) -> Iterator[ProgressMonitor]:
-    """Display progress on standard error, and erase it at the end; a report raises the exceptions of dropped signals."""
-    disable = quiet or not messages.is_terminal
-    with console_progress(messages, disable=disable, check=raise_dropped_signals) as monitor:
-        yield monitor

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from relcrf.cli.options import JsonOption, MemoryOption
-from relcrf.cli.output import console, format_size, print_json, print_line, print_note, print_table, show_progress
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.cli.flat_options import JsonOption, MemoryOption
+from relcrf.cli.output import console, format_size, print_json, print_line, print_note, print_table
+from relcrf.cli.progress import show_progress
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal.data_profile import profile_data
 from relcrf.proposal.profile_page import write_profile
 from relcrf.proposal.schema_diagram import schema_lines

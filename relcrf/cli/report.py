@@ -11,16 +11,10 @@ import typer
 
 from relcrf import api
 from relcrf.cli.evaluate import split_of_run
-from relcrf.cli.options import (
-    CacheOption,
-    HoldoutOptions,
-    JsonOption,
-    LimitOptions,
-    ManifestOption,
-    note_cache_use,
-    run_manifest,
-)
-from relcrf.cli.output import format_size, print_json, print_line, print_note, show_progress
+from relcrf.cli.flat_options import JsonOption, ManifestOption
+from relcrf.cli.options import CacheOption, HoldoutOptions, LimitOptions, note_cache_use, run_manifest
+from relcrf.cli.output import format_size, print_json, print_line, print_note
+from relcrf.cli.progress import show_progress
 from relcrf.clustering.costs import read_costs
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan

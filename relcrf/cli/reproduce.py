@@ -17,13 +17,16 @@ from relcrf.backends import run_folder
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol, table_digests, versions
+from relcrf.cli.flat_options import JsonOption, ManifestOption
 from relcrf.cli.help_panels import RESOURCES
-from relcrf.cli.options import DataOption, JsonOption, ManifestOption, RunArgument, run_manifest
-from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
+from relcrf.cli.options import DataOption, RunArgument, run_manifest
+from relcrf.cli.output import print_json, print_line, print_note, print_table
+from relcrf.cli.progress import show_progress
 from relcrf.data.dataset import Dataset
-from relcrf.data.store import AUTOMATIC_MEMORY, DEFAULT_MEMORY, parse_size
+from relcrf.data.store import parse_size
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
-from relcrf.execution.memory import available_bytes
+from relcrf.execution.memory import AUTOMATIC_MEMORY, DEFAULT_MEMORY, available_bytes
+from relcrf.progress_reporting import ProgressMonitor
 from relcrf.training import TrainingRequest
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from relcrf.backends.run_list import RunSummary, find_runs, summarise_run
-from relcrf.cli.options import JsonOption
+from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.output import format_size, print_json, print_line, print_note, print_table
 from relcrf.errors import DataError, Diagnostic
 

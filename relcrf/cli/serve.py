@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from relcrf.cli.options import ManifestOption, OverrideSetOption, RunArgument, run_manifest
+from relcrf.cli.flat_options import ManifestOption
+from relcrf.cli.options import OverrideSetOption, RunArgument, run_manifest
 from relcrf.cli.output import parse_settings, print_line, print_note
 from relcrf.data.extras import require_extra
 from relcrf.data.store import parse_size

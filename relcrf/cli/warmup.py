@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from relcrf.cli.options import JsonOption
-from relcrf.cli.output import print_json, print_line, show_progress
+from relcrf.cli.flat_options import JsonOption
+from relcrf.cli.output import print_json, print_line
+from relcrf.cli.progress import show_progress
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels.compile import cache_folder
 from relcrf.kernels.warmup import compile_kernels, missing_kernels

@@ -13,8 +13,10 @@ import typer
 
 from relcrf import api
 from relcrf.backends.weight_names import largest_indices
-from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, ManifestOption, RunArgument, run_manifest
-from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
+from relcrf.cli.flat_options import JsonOption, ManifestOption
+from relcrf.cli.options import HoldoutOptions, LimitOptions, RunArgument, run_manifest
+from relcrf.cli.output import print_json, print_line, print_note, print_table
+from relcrf.cli.progress import show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
 from relcrf.evaluation.named_weights import named_weights, select_rows, sort_rows, standard_errors_from_data

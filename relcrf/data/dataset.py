@@ -44,7 +44,6 @@ from relcrf.data.sandbox import run_queries
 from relcrf.data.source_repairs import repair_duplicates
 from relcrf.data.split_plan import SplitPlan
 from relcrf.data.store import (
-    DEFAULT_MEMORY,
     Store,
     database_error,
     is_utf8,
@@ -55,6 +54,7 @@ from relcrf.data.store import (
 )
 from relcrf.data.store import quoted as quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.execution.temporary import temporary_folder
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table

@@ -21,12 +21,8 @@ from duckdb.sqltypes import DuckDBPyType
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.execution.guarded import GuardedProcess
 from relcrf.execution.interruption import register_connection
+from relcrf.execution.memory import AUTOMATIC_MEMORY, DEFAULT_MEMORY
 from relcrf.execution.temporary import new_temporary_folder
-
-DEFAULT_MEMORY = "auto"
-"""The memory limit `auto`: AUTOMATIC_MEMORY for tables and the ground graph, and all available memory for computations."""
-
-AUTOMATIC_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
@@ -119,6 +115,18 @@ def file_access_error(error: Exception | str) -> UsageError:
     message = f"a file cannot be read or written: {reason[:1].lower()}{reason[1:]}"
     hint = "free disk space, or set TMPDIR to a folder on a larger disk; it holds copies of data, and data that exceed --memory"
     return UsageError(Diagnostic("E314", message, hint=hint, notes=(first_line(error),)))
+
+
+def limit_error(error: Exception) -> UsageError | None:
+    """Return the error for an exception of DuckDB that a limit of the machine causes; None for other exceptions.
+
+    It is E315 if the memory limit is too low, and E314 if a temporary file cannot be read or written.
+    """
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return out_of_memory_error(error)
+    if isinstance(error, duckdb.IOException) or (isinstance(error, duckdb.Error) and DISK_FULL in str(error)):
+        return file_access_error(error)
+    return None
 
 
 def database_error(location: str, error: duckdb.Error, hint: str | None = None) -> DataError | UsageError:

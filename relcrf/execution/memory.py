@@ -11,6 +11,11 @@ import psutil
 
 from relcrf.errors import Diagnostic, UsageError
 
+DEFAULT_MEMORY = "auto"
+"""The memory limit `auto`: AUTOMATIC_MEMORY for tables and the ground graph, and all available memory for computations."""
+
+AUTOMATIC_MEMORY = "1GB"
+
 SCRATCH_FACTOR = 4
 """Memory that learning or inference in one process needs beyond the ground graph, as a multiple of the graph's bytes.
 

@@ -131,29 +131,30 @@ def decode(net, tables, state, scratch, max_rounds, queue, queued, states):
     """
     n_nodes = len(net.factors.cardinality)
     states[:] = -1
-    head, tail = 0, 0
-    for root in range(n_nodes):
-        if not queued[root]:
-            queue[tail] = root
-            queued[root] = True
-            tail += 1
-        while head < tail:
-            v = queue[head]
-            head += 1
-            states[v] = _find_best_state(net, tables, state, v, states, scratch)
-            for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
-                f = net.factors.factor[net.factors.touch[i]]
-                for q in range(net.factors.start[f], net.factors.start[f + 1]):
-                    if not queued[net.factors.node[q]]:
-                        queue[tail] = net.factors.node[q]
-                        queued[net.factors.node[q]] = True
-                        tail += 1
-    for _ in range(max_rounds):
-        changed = False
-        for v in range(n_nodes):
+    root, tail = 0, 0
+    for phase in range(max_rounds + 1):  # one loop for both phases, because `_find_best_state` is inlined at each call
+        changed = phase == 0
+        for step in range(n_nodes):
+            v = step
+            if phase == 0:
+                if step == tail:
+                    while queued[root]:
+                        root += 1
+                    queue[tail] = root
+                    queued[root] = True
+                    tail += 1
+                v = queue[step]
             best = _find_best_state(net, tables, state, v, states, scratch)
             if best != states[v]:
                 states[v] = best
                 changed = True
+            if phase == 0:
+                for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+                    f = net.factors.factor[net.factors.touch[i]]
+                    for q in range(net.factors.start[f], net.factors.start[f + 1]):
+                        if not queued[net.factors.node[q]]:
+                            queue[tail] = net.factors.node[q]
+                            queued[net.factors.node[q]] = True
+                            tail += 1
         if not changed:
             break

@@ -86,7 +86,8 @@ def _run_tasks(tasks: list[list[str]]) -> None:
             import_module(f"{kernels.__name__}.{name.partition('.')[0]}")
             start = time.perf_counter()
             KERNELS[name].compile()
-            print(json.dumps((name, time.perf_counter() - start)), flush=True)
+            result = json.dumps((name, time.perf_counter() - start)) + "\n"
+            os.write(sys.stdout.fileno(), result.encode())  # one call, because the workers write to the same pipe
 
 
 if __name__ == "__main__":

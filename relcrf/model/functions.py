@@ -13,8 +13,6 @@ from importlib.metadata import EntryPoint, entry_points
 from math import isnan
 from typing import Any
 
-import numpy as np
-
 from relcrf import plugins
 from relcrf.errors import Diagnostic, UsageError
 
@@ -193,7 +191,7 @@ class ExternalFunction(FunctionSignature):
             result = self.compute(*arguments)
         except Exception as error:  # any exception of an external function is reported as its failure
             raise self._call_error(arguments, f"{type(error).__name__}: {error}") from error
-        result = result.item() if isinstance(result, np.generic) else result
+        result = result.item() if getattr(result, "shape", None) == () else result  # a scalar of NumPy
         if result is None:
             return None
         if not isinstance(result, RESULT_TYPES[self.result]) or (isinstance(result, bool) and self.result != "bool"):

@@ -56,6 +56,7 @@ KEYS = {
     "serve": "requests_per_second p50_ms p99_ms growth_mib batched malformed one_answer_share",
     "spanning_forest": "ratio_scipy ratio_scipy_dense",
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
+    "startup": "help version check import import_load first_train second_train warmup demo_wall",
     "tables": "rows count read store wall_over_read peak_mib growth_10x",
     "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
     "unaries": "rings",

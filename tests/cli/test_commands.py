@@ -558,12 +558,12 @@ def test_prediction_on_tables_with_unseen_words(relcrf_, relcrf_json, web, tmp_p
 
 
 def test_internal_error_exits_with_70(relcrf_, web, monkeypatch):
-    from relcrf.cli import inspect
+    from relcrf.cli import plan
 
     def broken(*_):
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(inspect, "plan_templates", broken)
+    monkeypatch.setattr(plan, "plan_templates", broken)
     code, _, err = relcrf_("plan", MODEL, "--data", web)
     assert code == 70
     assert "this is a bug in relcrf" in err

@@ -1,5 +1,6 @@
 """Tests of option groups: separate options on the command line, one object in the command."""
 
+import gc
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,8 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from relcrf.cli.commands import app
+from relcrf.cli.flat_options import flatten_options
 from relcrf.cli.help_panels import HOLDOUT, PANELS
-from relcrf.cli.options import flatten_options, require_single_backend, split_names
+from relcrf.cli.options import require_single_backend, split_names
 from relcrf.errors import UsageError
 
 
@@ -48,6 +50,16 @@ def test_command_receives_option_groups(run):
     code, _, *taken = run("--name", "A4", "-w", "60", "hello", "--twice")
     assert (code, taken) == (0, ["hello", PaperOptions(name="A4", width=60), True])
     assert run("--name", "A4", "hello")[2:] == ("hello", PaperOptions(name="A4"), False)
+
+
+def test_command_enables_garbage_collector(run):
+    gc.disable()
+    try:
+        run("--name", "A4", "hello")
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_group_options_are_validated_and_documented(run):

@@ -14,7 +14,7 @@ from html_page import Page
 from tables import small_web, write_tables
 
 import relcrf
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal.data_profile import profile_data
 from relcrf.proposal.leaks import MAX_LEAK_ROWS
 from relcrf.proposal.profile import profile_tables

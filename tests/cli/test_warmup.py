@@ -11,7 +11,8 @@ import pytest
 from command import relcrf_command
 from tables import small_web, write_tables
 
-from relcrf.cli import main, warmup
+from relcrf.cli import warmup
+from relcrf.kernels import compile
 from relcrf.kernels.compile import CacheFolder
 from relcrf.resources import resource_path
 
@@ -132,6 +133,6 @@ def test_missing_cache_folder_raises_e314(capsys, monkeypatch):
 
 
 def test_unexpected_cache_folder_prints_note(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(main, "cache_folder", lambda: CacheFolder(tmp_path, note="kernels are elsewhere"))
+    monkeypatch.setattr(compile, "cache_folder", lambda: CacheFolder(tmp_path, note="kernels are elsewhere"))
     _, _, err = relcrf_command(capsys, monkeypatch, "check", resource_path("models", "webkb.rcrf"))
     assert "note: kernels are elsewhere" in err

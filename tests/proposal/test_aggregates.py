@@ -8,9 +8,9 @@ from scipy.stats import kruskal
 from tables import write_tables
 
 import relcrf
-from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.predictions import LOCAL, MAJORITY
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.grounding.learned_values import read_inputs
 from relcrf.model.learned import learned_features
 from relcrf.proposal import aggregate_models, aggregates, proposal, trial

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import relcrf
 from relcrf.cli.commands import app
-from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.graph.agreement_prior import MAX_CRITICAL_AGREEMENT
 from relcrf.graph.labelled_factors import measure_homophily
 from relcrf.proposal import proposal, trial

@@ -9,9 +9,10 @@ from tables import write_tables
 
 import relcrf
 from relcrf.data.frame import Frame
-from relcrf.data.store import DEFAULT_MEMORY, Store
+from relcrf.data.store import Store
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.estimators import RelationalCRF
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal import proposal
 from relcrf.proposal.draft import analyse_tables
 from relcrf.proposal.manifest import ManifestBuilder

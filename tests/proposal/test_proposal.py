@@ -14,8 +14,8 @@ import relcrf
 from relcrf.cli.commands import app
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
-from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
+from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.graph.features import Dense
 from relcrf.proposal import draft, profile, proposal, trial
 from relcrf.proposal.proposal import analyse_source

@@ -247,7 +247,7 @@ CLEARED = """
 import signal
 import numpy as np
 from relcrf.cli.dropped_signals import resend_dropped_signals
-from relcrf.cli.output import show_progress
+from relcrf.cli.progress import show_progress
 
 
 class Interrupted(type):

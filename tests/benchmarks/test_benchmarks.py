@@ -42,7 +42,8 @@ KEYS = {
     "gated": "pareto_gated pareto_static pareto_l1 ungated bayes ratio_gated_dense_100",
     "grounding": "cpu_over_sql peak_over_arrays out_of_core_peak_over_written bytes_per_pair_factor bytes_per_unary "
     "guard_share",
-    "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states",
+    "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states ratio_full_cfi "
+    "ratio_grafting_cfi",
     "joint": "1",
     "kills": "seed commands total",
     "knowledge": "hierarchy kinship",

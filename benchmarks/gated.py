@@ -15,6 +15,9 @@ the start after three passes of maximum likelihood, and no factors over one vari
 Cora (five folds) and digits (five folds of all images, gates by the distance of two images): the loss with few messages.
 Seven tenths of the labels are evidence in training, sampled four times.
 
+Synthetic web (datasets/web.py): `ratio_gated_dense_N` is the CPU time of `gated` for learning and inference on N pages, divided
+by that of `dense`; smaller is better.
+
 With `--cache`, each training run is written to a file when it is finished, so that an interrupted benchmark can be resumed.
 """
 
@@ -27,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,7 +40,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from support import ROOT, BenchmarkParser, ResultCache, sized
+from support import ROOT, BenchmarkParser, ResultCache, medians, sized
 
 import relcrf
 from relcrf import api
@@ -50,12 +54,15 @@ import faces
 import random_fields
 import real
 from random_fields import INPUT, OUTPUT, FieldRows
+from web import make_web
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000)
 MESSAGE_COSTS = (4e-5, 1e-4, 2.5e-4, 6e-4, 1.5e-3)
 L1_STRENGTHS = (1.0, 2.5, 6.0, 12.0)
 """Strengths of L1 for 1,000 rows."""
+WEB_PAGES = (1_000, 10_000)
+"""Numbers of pages of the synthetic webs."""
 EVIDENCE_L2 = 0.1
 """L2 penalty on the gate weights that all pairs share; it and `l2` in `COMMON` were chosen on fields 1000 and 1001."""
 MIN_MESSAGES = 50
@@ -235,6 +242,40 @@ def evaluate_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
     return out
 
 
+def compare_dense(n: int, repeats: int) -> dict[str, float]:
+    """Compare `gated` with `dense` on a synthetic web of n pages, half of which are predicted, and print a table."""
+    model, found = relcrf.load(MODELS / "webkb.rcrf"), dict[str, api.Prediction]()
+    with tempfile.TemporaryDirectory() as folder:
+        make_web(Path(folder), n)
+        grounding = model.ground(relcrf.Dataset(Path(folder)))
+        hidden = partition_variables(grounding, "part").holdout_mask(["test"])
+
+        def learn_and_infer(backend: str) -> None:
+            found[backend] = api.predict(api.fit(model, grounding, backend, hidden=hidden), grounding, hidden=hidden)
+
+        backends = ("gated", "dense")
+        seconds = medians(repeats, *(partial(learn_and_infer, backend) for backend in backends))
+        scores = [found[backend].score(subset=hidden) for backend in backends]
+    table = Table(f"{n:,} pages", "CPU s", "error %", "log-likelihood")
+    out: dict[str, float] = {f"ratio_gated_dense_{n}": seconds[0] / seconds[1]}
+    for backend, each, score in zip(backends, seconds, scores, strict=True):
+        table.add_row(backend, f"{each:.2f}", f"{100 * (1 - score.accuracy):.1f}", f"{score.log_likelihood:.3f}")
+        out |= {f"seconds_{backend}_{n}": each, f"log_likelihood_{backend}_{n}": score.log_likelihood}
+    console.print(table)
+    return out
+
+
+def compare_sizes(options: argparse.Namespace) -> dict[str, float | None]:
+    """Compare `gated` with `dense` on webs of several sizes."""
+    out: dict[str, float | None] = {}
+    for n in sized(options, WEB_PAGES, WEB_PAGES[:1], (100,)):
+        out |= compare_dense(n, repeats=3 if n == WEB_PAGES[0] else 1)
+    if options.quick:
+        console.print(f"{WEB_PAGES[1]:,} pages are skipped: `dense` takes too long")
+        out[f"ratio_gated_dense_{WEB_PAGES[1]}"] = None
+    return out
+
+
 def mean_and_error(values: list[float]) -> str:
     some = [value for value in values if not np.isnan(value)]
     if len(some) < len(values):
@@ -295,9 +336,13 @@ def main() -> None:
     parser.add_argument("--samples", type=Path, help="cache folder for sampled rows")
     parser.add_argument("--plot", type=Path, help="file of the plot")
     parser.add_argument("--links", action="store_true", help="only Cora and digits")
+    parser.add_argument("--dense", action="store_true", help="only the comparison with backend dense")
     options = parser.parse_args()
     if options.links:
         print(json.dumps({name: evaluate_links(name, 5) for name in _available_datasets(quick=False)}))
+        return
+    if options.dense:
+        print(json.dumps(compare_sizes(options)))
         return
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
     found, cache = [], ResultCache(options.cache)
@@ -320,7 +365,8 @@ def main() -> None:
     bayes = float(np.mean([one["bayes"] for one in found]))
     names = sized(options, _available_datasets(quick=False), _available_datasets(quick=True), [])
     links = {name: evaluate_links(name, 1 if options.quick else 5) for name in names}
-    print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found, **links}))
+    web = compare_sizes(options)
+    print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found, **links, **web}))
 
 
 def _available_datasets(quick: bool) -> list[str]:

@@ -57,6 +57,8 @@ L1 = 12.0
 """About twice the standard deviation of the gradient of an irrelevant candidate: about forty of a thousand exceed it."""
 WIDE = ((2_000, 500), (10_000, 1_000))
 """Numbers of states and rows of the quick and the full run."""
+SPARSE_L1 = 5.0
+"""About four times the standard deviation of the gradient of an irrelevant candidate if 2.5 % of the states are true."""
 WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 THRESHOLD_PAIRS = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
 THRESHOLDS = {50: THRESHOLD_PAIRS[:2], 100: THRESHOLD_PAIRS, 300: THRESHOLD_PAIRS[:3], 1_000: THRESHOLD_PAIRS[:1]}
@@ -161,34 +163,69 @@ def wide_likelihood(on: np.ndarray) -> LiteralLikelihood:
     return LiteralLikelihood.build(base, labels, (space,))
 
 
+def wide_rows(n_states: int, n_rows: int) -> tuple[sparse_networks.SparseNetwork, np.ndarray]:
+    """Return a network in blocks of ten states, and rows, shape (n_rows, n_states); 2.5 % of the states are true."""
+    rng = np.random.default_rng(0)
+    network = sparse_networks.make_network(n_states, rng, block=10)
+    network = replace(network, bias=rng.normal(WIDE_BIAS, 0.3, n_states), weight=1.5 * network.weight)
+    return network, sparse_networks.draw_exact(network, n_rows, rng)
+
+
+def wide_strengths(n_states: int, l1: float) -> PenaltyStrengths:
+    """Return the penalties of biases and pairs."""
+    biases = np.zeros(n_states), np.full(n_states, 0.1), np.zeros(n_states), np.ones(n_states, dtype=bool)
+    return PenaltyStrengths(*biases, [l1], [0.1])
+
+
+def wide_start(on: np.ndarray) -> np.ndarray:
+    """Return the biases of independent states."""
+    smoothed = (on.sum(axis=0) + 0.5) / (len(on) + 1)
+    return np.asarray(np.log(smoothed / (1 - smoothed)))
+
+
+def compare_structures(n_states: int, n_rows: int) -> dict[str, dict[str, float]]:
+    """Compare full L1, grafting and contrastive induction on rows with few true states: CPU seconds and objectives."""
+    _, on = wide_rows(n_states, n_rows)
+    model, strengths, found = wide_likelihood(on), wide_strengths(n_states, SPARSE_L1), {}
+    rules: dict[str, ContrastiveInduction | None] = {
+        "full": None,
+        "grafting": ContrastiveInduction(n_states // 2, exhaustive=True),
+        "cfi": ContrastiveInduction(n_states // 2, falls_back=True),
+        "cfi 0.1": ContrastiveInduction(n_states // 2, 0.1, 0.1, falls_back=True),
+    }
+    for name, activation in rules.items():
+        final = activation.exact() if activation is not None and not activation.exhaustive else None
+        minimiser = lasso_factory(1e-4, 500, exact_gradient=True)
+        search = StructureSearch(model, strengths, minimiser, activation, final, iterations_per_round=1)
+        chosen = CandidateSet.empty() if activation else CandidateSet.from_spaces(model.spaces)
+        began = time.process_time()
+        state = search.run(search.initial_state(np.append(wide_start(on), np.zeros(len(chosen))), chosen))
+        weights = state.point[n_states:]
+        found[name] = {
+            "seconds": time.process_time() - began,
+            "objective": state.value + SPARSE_L1 * float(np.abs(weights).sum()),
+            "selected": int((weights != 0.0).sum()), "iterations": state.iteration,
+        }  # fmt: skip
+        console.print(f"{n_states:,} states, {on.mean():.1%} on, {name}: {found[name]}", highlight=False)
+    return found
+
+
 def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     """Run contrastive induction on rows of many states, in blocks of ten: seconds, memory, and the number of correct pairs.
 
     Only true pairs with positive weights can be found: the states of the others rarely occur together.
     """
-    rng = np.random.default_rng(0)
-    network = sparse_networks.make_network(n_states, rng, block=10)
-    network = replace(network, bias=rng.normal(WIDE_BIAS, 0.3, n_states), weight=1.5 * network.weight)
-    on = sparse_networks.draw_exact(network, n_rows, rng)
+    network, on = wide_rows(n_states, n_rows)
     began, cpu_began = time.perf_counter(), time.process_time()
-    model, counts = wide_likelihood(on), on.sum(axis=0)
-    strengths = PenaltyStrengths(
-        np.zeros(n_states),
-        np.full(n_states, 0.1),
-        np.zeros(n_states),
-        np.ones(n_states, dtype=bool),
-        [WIDE_L1],
-        [0.1],
-    )
+    model = wide_likelihood(on)
     search = StructureSearch(
         model,
-        strengths,
+        wide_strengths(n_states, WIDE_L1),
         lasso_factory(1e-3, 200, exact_gradient=True),
         ContrastiveInduction(WIDE_BATCH, 0.5, 0.5),
         iterations_per_round=WIDE_STEPS,
     )
-    smoothed = (counts + 0.5) / (n_rows + 1)
-    state = search.run(search.initial_state(np.log(smoothed / (1 - smoothed)), CandidateSet.empty()))
+    state = search.run(search.initial_state(wide_start(on), CandidateSet.empty()))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     chosen, weights = state.chosen, state.point[n_states:]
     found = set(zip(chosen.first[weights != 0.0].tolist(), chosen.second[weights != 0.0].tolist(), strict=True))
@@ -274,7 +311,12 @@ def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
             f"{row['chosen']:,} selected in {row['seconds']:,.0f} s ({row['cpu_seconds']:,.0f} s of CPU, {row['peak_mib']:,.0f} "
             f"MiB); {row['precision']:.1%} of them are true, and {row['recall']:.1%} of the true ones are among them"
         )
-    return {"learning": figures, "wide": wide}
+    sparse = compare_structures(*sized(options, (1_000, ROWS), (300, ROWS), (30, 50)))
+    return {
+        "learning": figures, "wide": wide, "sparse": sparse,
+        "ratio_full_cfi": sparse["full"]["seconds"] / sparse["cfi"]["seconds"],
+        "ratio_grafting_cfi": sparse["grafting"]["seconds"] / sparse["cfi"]["seconds"],
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -175,7 +175,11 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         likelihood = self._pseudo_likelihood(labelled, None)
         model = self._contrastive_divergence(problem) if self.objective == "cd" else likelihood
         induction = ContrastiveInduction(
-            self.candidates_per_round, self.error_threshold, self.signal_threshold, exhaustive=self.structure != "cfi"
+            self.candidates_per_round,
+            self.error_threshold,
+            self.signal_threshold,
+            exhaustive=self.structure != "cfi",
+            falls_back=self.structure == "cfi" and self.final_test,
         )
         histograms = {"before candidates are added": induction.histograms(model, point)}
         if self.structure == "full":

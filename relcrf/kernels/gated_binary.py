@@ -143,7 +143,8 @@ def _backpropagate_messages(o, e, odds, work):
 
 
 @inline_kernel
-def _copy(n, source, out):
+def copy(n, source, out):
+    """Copy the first n entries of an array to another array."""
     for i in range(U(n)):
         out[i] = source[i]
 
@@ -163,15 +164,15 @@ def _forward(
     """
     _initialise_pairs(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
-    _copy(n_nodes, base, total)
+    copy(n_nodes, base, total)
     for t in range(n_iterations):
-        _copy(n_nodes, base, next_total)
+        copy(n_nodes, base, next_total)
         for s in range(U(0), n, U(LANES)):
             o, e = U(8) * s, U(2) * (U(t * store_all) * n + s)
             _compute_cavities(slots, lo + s, o, total, work, odds, e)
             _compute_messages(o, e, max_cavity, odds, work)
             _add_to_nodes(slots, lo + s, o, work, next_total)
-        _copy(n_nodes, next_total, total)
+        copy(n_nodes, next_total, total)
 
 
 @inline_kernel
@@ -182,7 +183,7 @@ def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, next_total, 
     for s in range(U(0), n, U(LANES)):
         for i in range(U(TO_FIRST), U(D_A)):
             work[U(8) * s + i] = zero
-    _copy(n_nodes, d_total, d_base)
+    copy(n_nodes, d_total, d_base)
     for t in range(n_iterations - 1, -1, -1):
         for v in range(U(n_nodes)):
             next_total[v] = zero

@@ -5,8 +5,9 @@ synchronously. After T iterations, the belief of a node is proportional to its p
 
 The pairs are processed in *blocks* of whole connected components: the stored iterations of a block stay in the cache
 until the backward pass reads them. The kernels of `gated_binary` (float32 or float64) are faster, but support only
-binary nodes and a limited range of log potentials; the kernels of `gated_tables` support all inputs.
-`choose_arithmetic` selects the kernels. The results are bitwise identical for every number of threads.
+binary nodes and a limited range of log potentials; those of `gated_linear` support any cardinality and a limited range,
+and the kernels of `gated_tables` support all inputs. `choose_arithmetic` selects the kernels. The results are bitwise
+identical for every number of threads.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012); Stoyanov, Ropson &
 Eisner, Empirical risk minimization of graphical model parameters given approximate inference, decoding, and model
@@ -17,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from relcrf.kernels import gated_binary, gated_tables
+from relcrf.kernels import gated_binary, gated_linear, gated_tables
 from relcrf.kernels.gated_binary import MAX_RANGE32, MAX_RANGE64, BinaryNetwork
 from relcrf.kernels.gated_layout import PairSlots, assign_slots
+from relcrf.kernels.gated_linear import LinearNetwork, PairGroups, group_pairs
 from relcrf.kernels.gated_losses import LINEAR, BeliefLoss
 from relcrf.kernels.gated_tables import TableNetwork
 from relcrf.kernels.threads import freeze, map_key_ranges, thread_scratch
@@ -33,7 +36,10 @@ N_RUNS = 32
 """Number of *runs* (ranges of blocks). Each run sums table derivatives separately, whatever the number of threads."""
 
 Precision = Literal["float32", "float64"]
-Arithmetic = Literal["binary float32", "binary float64", "tables float64"]
+Arithmetic = Literal["binary float32", "binary float64", "linear float64", "tables float64"]
+Network = BinaryNetwork | LinearNetwork | TableNetwork
+_KERNELS: dict[type, Any] = {BinaryNetwork: gated_binary, LinearNetwork: gated_linear, TableNetwork: gated_tables}
+"""The module with the kernels of each type of network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +73,11 @@ class GatedLayout:
     @property
     def n_tables(self) -> int:
         return len(self.table_start) - 1
+
+    @cached_property
+    def groups(self) -> PairGroups:
+        """The pairs in groups of equal cardinalities."""
+        return group_pairs(self.slots, self.state_start)
 
 
 class LossGradient(NamedTuple):
@@ -145,7 +156,9 @@ def choose_arithmetic(
 
     Let the range be the largest absolute gate times the largest difference of two cells in a row or column of a table.
     If all nodes are binary, the result is "binary float32" for precision float32 and a range of at most `MAX_RANGE32`,
-    otherwise "binary float64" for a range of at most `MAX_RANGE64`. In all other cases it is "tables float64".
+    otherwise "binary float64" for a range of at most `MAX_RANGE64`. Otherwise, it is "linear float64" if the largest absolute
+    gate times the difference of the largest and the smallest cell is at most `gated_linear.MAX_RANGE`. In all other cases
+    it is "tables float64".
 
     Raises:
         ValueError: if the arrays do not fit the layout, or contain inf or nan.
@@ -156,7 +169,8 @@ def choose_arithmetic(
     largest = max(gate.max(initial=0.0), -gate.min(initial=0.0))
     _check(bool(np.isfinite(largest)), "a gate is not finite")
     if not layout.is_binary:
-        return "tables float64"
+        is_narrow = len(tables) == 0 or float(largest) * float(np.ptp(tables)) <= gated_linear.MAX_RANGE
+        return "linear float64" if is_narrow else "tables float64"
     t00, t01, t10, t11 = np.asarray(tables, dtype=np.float64).reshape(-1, 4).T
     differences = (t01 - t00, t10 - t00, t11 - t01, t11 - t10)
     width = float(largest) * max(float(np.abs(d).max(initial=0.0)) for d in differences)
@@ -205,9 +219,9 @@ def propagate(
         blocks = layout.run_start[lo], layout.run_start[hi]
         if isinstance(network, TableNetwork):
             gated_tables.propagate_blocks(*blocks, network, beliefs)
-        else:
-            scratch = thread_scratch(gated_binary.scratch_size(layout.slots, 1), beliefs.dtype)
-            gated_binary.propagate_blocks(*blocks, network, scratch, beliefs)
+            return
+        scratch = thread_scratch(_scratch_size(layout, network, 0), beliefs.dtype)
+        _KERNELS[type(network)].propagate_blocks(*blocks, network, scratch, beliefs)
 
     list(map_key_ranges(_run_costs(layout, n_iterations), process_runs))
     return beliefs.astype(precision, copy=False)
@@ -220,16 +234,26 @@ def _build_network(
     gate: np.ndarray,
     n_iterations: int,
     arithmetic: Arithmetic,
-) -> TableNetwork | BinaryNetwork:
+) -> Network:
     """Build the network that the kernels of the given arithmetic take as argument."""
     _check_nodes(layout, nodes)
-    if arithmetic == "tables float64":
+    if arithmetic in ("linear float64", "tables float64"):
         n, t, g = (freeze(values, np.float64) for values in (nodes, tables, gate))
-        return TableNetwork(layout.slots, layout.state_start, layout.table_start, n, t, g, n_iterations)
+        starts = layout.state_start, layout.table_start
+        if arithmetic == "tables float64":
+            return TableNetwork(layout.slots, *starts, n, t, g, n_iterations)
+        return LinearNetwork(layout.groups, *starts, layout.slots.table_of, n, t, g, n_iterations)
     contrasts = _to_contrasts(np.asarray(tables, dtype=np.float64).reshape(-1, 4)).ravel()
     dtype = np.float32 if arithmetic == "binary float32" else np.float64
     n, c, g = (freeze(values, dtype) for values in (nodes, contrasts, gate))
     return BinaryNetwork(layout.slots, n, c, g, n_iterations)
+
+
+def _scratch_size(layout: GatedLayout, network: BinaryNetwork | LinearNetwork, n_iterations: int) -> int:
+    """Return the length of the scratch array of `differentiate_blocks`; for 0 iterations, of `propagate_blocks`."""
+    if isinstance(network, LinearNetwork):
+        return gated_linear.n_stored(network.groups, max(2 * n_iterations, 1))
+    return gated_binary.scratch_size(layout.slots, n_iterations)
 
 
 def _run_costs(layout: GatedLayout, n_iterations: int) -> np.ndarray:
@@ -259,14 +283,12 @@ def compute_loss_gradient(
     _check_loss(layout, loss)
     arithmetic = choose_arithmetic(layout, tables, gate, precision)
     network = _build_network(layout, nodes, tables, gate, n_iterations, arithmetic)
-    uses_tables = isinstance(network, TableNetwork)
+    uses_tables = not isinstance(network, BinaryNetwork)
     dtype = network.gate.dtype
     beliefs, d_nodes, d_gate = (np.zeros(n, dtype=dtype) for n in (len(nodes), len(nodes), len(gate)))
     cell = layout.table_start if uses_tables else 3 * np.arange(layout.n_tables + 1)
     d_cells = np.zeros(int(cell[-1]))
-    kernel: Callable[..., float] = (
-        gated_tables.differentiate_blocks if uses_tables else gated_binary.differentiate_blocks
-    )
+    kernel: Callable[..., float] = _KERNELS[type(network)].differentiate_blocks
 
     def process_run(run: int, scratch_arrays: tuple[np.ndarray, ...]) -> tuple[float, int, np.ndarray]:
         origin, stop = (int(cell[table]) for table in layout.table_range[run])
@@ -276,9 +298,9 @@ def compute_loss_gradient(
         return value, origin, run_gradient
 
     def process_runs(lo: int, hi: int) -> list[tuple[float, int, np.ndarray]]:
-        scratch_arrays = (
-            () if uses_tables else (thread_scratch(gated_binary.scratch_size(layout.slots, n_iterations), dtype),)
-        )
+        scratch_arrays: tuple[np.ndarray, ...] = ()
+        if not isinstance(network, TableNetwork):
+            scratch_arrays = (thread_scratch(_scratch_size(layout, network, n_iterations), dtype),)
         return [process_run(run, scratch_arrays) for run in range(lo, hi)]
 
     value = 0.0

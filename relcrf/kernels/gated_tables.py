@@ -212,7 +212,7 @@ def _backward(network, block, offsets, totals, messages, d_own, scratch, d_table
 
 
 @kernel()
-def _normalise(logs, beliefs):
+def normalise(logs, beliefs):
     """Normalise log beliefs in place, so that their exponentials sum to 1; write the exponentials to `beliefs`."""
     _subtract_max(logs)
     total = 0.0
@@ -245,7 +245,7 @@ def propagate_blocks(lo, hi, network, beliefs):
         for v in range(len(offsets.state) - 1):
             node = slots.node[slots.node_start[block] + v]
             node_states = slice(offsets.state[v], offsets.state[v + 1])
-            _normalise(logs[node_states], beliefs[state_start[node] : state_start[node + 1]])
+            normalise(logs[node_states], beliefs[state_start[node] : state_start[node + 1]])
 
 
 @kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT))
@@ -274,7 +274,7 @@ def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gat
             node, node_states = slots.node[slots.node_start[block] + v], slice(offsets.state[v], offsets.state[v + 1])
             start, logs = state_start[node], totals[n_iterations, node_states]
             belief = beliefs[start : state_start[node + 1]]
-            _normalise(logs, belief)
+            normalise(logs, belief)
             value += evaluate_loss(loss, node, start, belief, logs, own[node_states])
         _backward(network, block, offsets, totals, messages, own, scratch, d_tables, origin, d_gate)
         for v in range(len(offsets.state) - 1):

@@ -42,9 +42,11 @@ class ContrastiveInduction(AbstractActivation):
 
     The mean term is 0 only if the weights of single literals have converged without a penalty. The mean term is the
     product for one additional sample, in which the signal of each key is its mean and the error is the sum of its
-    errors. Only the largest terms are summed: those of samples in which one literal has a large error and the other
-    literal has a large signal. With thresholds of 0, the result is exact for any weights if both keys have a cell in
-    each sample. Otherwise, it includes errors of samples without a cell of the other key; `exact` excludes these.
+    errors. If all signals of a key are large, its truth values replace its signals, because false literals then have no
+    entry; a second additional sample subtracts the key's mean times the sum of large errors. Only the largest terms are
+    summed: those of samples in which one literal has a large error and the other literal has a large signal. With
+    thresholds of 0, the result is exact for any weights if both keys have a cell in each sample. Otherwise, it includes
+    errors of samples without a cell of the other key; `exact` excludes these.
 
     A pair AB in the model is a composite literal, which a third literal C can extend (equation 14). The gradient of a
     triple is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. The truth values are not
@@ -57,6 +59,9 @@ class ContrastiveInduction(AbstractActivation):
         error_threshold, signal_threshold: Errors or signals with absolute values up to this threshold are ignored.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
         centred: If False, the truth values of pairs are not centred, like those of triples.
+        falls_back: Whether `choose` computes exact gradients if no candidate passes the test. Otherwise, the optimiser
+            converges before exact gradients are computed: a search of 300 states with thresholds of 0.1 then has 115
+            iterations instead of 86.
     """
 
     max_added: int = 50
@@ -64,6 +69,7 @@ class ContrastiveInduction(AbstractActivation):
     signal_threshold: float = 0.0
     exhaustive: bool = False
     centred: bool = True
+    falls_back: bool = False
     _signal_cache: dict[tuple[int, bool], tuple[np.ndarray, SparseMatrix, CandidateSide]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -73,13 +79,15 @@ class ContrastiveInduction(AbstractActivation):
 
         Without centring, false literals have no entry, so that the products remain sparse without thresholds.
         """
-        return replace(self, error_threshold=0.0, signal_threshold=0.0, centred=False)
+        return replace(self, error_threshold=0.0, signal_threshold=0.0, centred=False, falls_back=False)
 
     def choose(self, scorer: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
         model = scorer.model
         assert isinstance(model, AbstractLiteralObjective)
         errors, signals = model.errors_and_signals(scorer.point)
         candidates, _ = self.best_candidates(model, scorer.point, errors, signals, scorer.l1)
+        if self.falls_back and not len(candidates):
+            candidates, _ = self.exact().best_candidates(model, scorer.point, errors, signals, scorer.l1)
         gradient = model.candidate_gradient(candidates, errors, signals)
         return ActivationResult(candidates, gradient, queue, is_exhausted=not len(candidates))
 
@@ -214,32 +222,49 @@ class ContrastiveInduction(AbstractActivation):
     def _large_errors(
         self, side: CandidateSide, errors: np.ndarray, n_samples: int, *, by_sample: bool
     ) -> SparseMatrix:
-        """Return the large errors of a side, and the large sums of errors as an additional sample `n_samples`.
+        """Return the large errors of a side.
+
+        Two additional samples contain the sums of all errors, if they are large, and the sums of large errors.
 
         Args:
             by_sample: Whether the rows are samples and the columns are keys, or vice versa.
         """
         cells = side.by_sample if by_sample else side
         large = _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples if by_sample else None)
-        return _add_sample(large, key_sums(side, errors[side.variable]), self.error_threshold, n_samples, by_sample)
+        all_errors = errors[side.variable]
+        large_errors = np.where(np.abs(all_errors) > self.error_threshold, all_errors, 0.0).astype(errors.dtype)
+        large = _add_sample(large, key_sums(side, all_errors), self.error_threshold, n_samples, by_sample)
+        return _add_sample(large, key_sums(side, large_errors), 0.0, n_samples + 1, by_sample)
 
     def _large_signals(
         self, side: CandidateSide, truth_values: np.ndarray, n_samples: int, *, by_sample: bool
     ) -> SparseMatrix:
-        """Return the large signals of a side and the large means of truth values, in the form of `_large_errors`.
+        """Return the large signals of a side, with two additional samples, in the form of `_large_errors`.
 
-        The result is cached until the truth values change.
+        The additional samples contain the means of the truth values, and the negative means of those keys whose truth
+        values replace the signals (see the class). The result is cached until the truth values change.
         """
         cached = self._signal_cache.get((id(side), by_sample))
         if cached is not None and cached[0] is truth_values:
             return cached[1]
         means = key_means(side, truth_values[side.variable])
         cells = side.by_sample if by_sample else side
-        signals = truth_values[cells.variable] - means[cells.sample if by_sample else cells.key]
+        replaced_means = np.where(self._has_large_signals(side, truth_values, means, n_samples), means, 0.0)
+        centres = (means - replaced_means).astype(means.dtype)
+        signals = truth_values[cells.variable] - centres[cells.sample if by_sample else cells.key]
         large = _large_entries(cells, signals, self.signal_threshold, n_samples if by_sample else None)
         large = _add_sample(large, means, self.signal_threshold, n_samples, by_sample)
+        large = _add_sample(large, -replaced_means.astype(means.dtype), 0.0, n_samples + 1, by_sample)
         self._signal_cache[id(side), by_sample] = truth_values, large, side
         return large
+
+    def _has_large_signals(
+        self, side: CandidateSide, truth_values: np.ndarray, means: np.ndarray, n_samples: int
+    ) -> np.ndarray:
+        """Return a mask of the keys that have a cell in each sample, large signals, and no small truth value except 0."""
+        truth, threshold = truth_values[side.variable], self.signal_threshold
+        large = (np.abs(truth - means[side.key]) > threshold) & ((truth == 0.0) | (np.abs(truth) > threshold))
+        return np.asarray(key_sums(side, large.astype(np.int64)) == n_samples)
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

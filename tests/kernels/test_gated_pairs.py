@@ -11,7 +11,7 @@ from scipy.special import logsumexp, softmax
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.enumeration import Enumeration
-from relcrf.kernels import gated_layout, gated_losses, threads
+from relcrf.kernels import gated_layout, gated_linear, gated_losses, threads
 from relcrf.kernels.gated_binary import MAX_RANGE32, MAX_RANGE64
 from relcrf.kernels.gated_pairs import GatedLayout, build_layout, choose_arithmetic, compute_loss_gradient, propagate
 
@@ -236,6 +236,44 @@ def test_closed_gates_leave_nodes_independent(cardinality):
         np.testing.assert_allclose(found.beliefs, alone, atol=1e-6)
         assert not found.tables.any() and found.gate.any()
     np.testing.assert_allclose(found.gate, problem.derivatives(gated_losses.SQUARED_ERROR, 3)[2], atol=1e-8)
+
+
+@pytest.mark.parametrize("block", [1, 300, gated_layout.BLOCK_SIZE])
+@pytest.mark.parametrize("equal_gates", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_linear_kernels_equal_the_logarithmic_ones(block, equal_gates, scale, monkeypatch):
+    monkeypatch.setattr(gated_layout, "BLOCK_SIZE", block)
+    rng, n = np.random.default_rng(7), 60
+    cardinality = rng.choice([1, 2, 3, 5], size=n, p=[0.1, 0.2, 0.3, 0.4])
+    ends = [(v, w) for v, w in rng.integers(n, size=(400, 2)) if v != w and v // 40 == w // 40]
+    problem = Problem(rng, cardinality, ends, scale=scale)
+    if equal_gates:
+        problem.gate[:] = 0.7
+    problem.nodes *= 30.0
+    problem.nodes[problem.state_start[np.flatnonzero(cardinality > 1)[::4]]] = -np.inf
+    given_arrays, layout = (problem.nodes, problem.tables, problem.gate), problem.layout
+    groups = layout.groups
+    assert groups.shared_table.any() and not groups.shared_table.all() and groups.n_pairs.min() < gated_linear.LANES
+    assert len(np.unique(groups.pair)) == layout.n_pairs == groups.n_pairs.sum()
+    monkeypatch.setattr(gated_linear, "MAX_RANGE", 500.0)
+    assert choose_arithmetic(layout, *given_arrays[1:]) == "linear float64"
+    found = [compute_loss_gradient(layout, *given_arrays, loss, precision="float64") for loss in problem.losses]
+    beliefs = propagate(layout, *given_arrays, precision="float64")
+    monkeypatch.setattr(gated_linear, "MAX_RANGE", 0.0)
+    assert choose_arithmetic(layout, *given_arrays[1:]) == "tables float64"
+    for loss, ours in zip(problem.losses, found, strict=True):
+        expected = compute_loss_gradient(layout, *given_arrays, loss, precision="float64")
+        assert_close(ours, expected, rtol=1e-9, atol=1e-9 * scale)
+        np.testing.assert_array_equal(ours.beliefs, beliefs)
+
+
+@pytest.mark.parametrize(("factor", "name"), [(0.999, "linear float64"), (1.001, "tables float64")])
+def test_tables_at_the_limit_of_linear_messages(factor, name):
+    problem = Problem(np.random.default_rng(8), [3] * 4, [(v, w) for v in range(4) for w in range(v)], shared=False)
+    problem.tables *= factor * gated_linear.MAX_RANGE / np.ptp(problem.tables) / np.abs(problem.gate).max()
+    assert choose_arithmetic(problem.layout, problem.tables, problem.gate) == name
+    for n_iterations in range(5):
+        check_adjoint(problem, n_iterations, "float64", 1e-6)
 
 
 def test_each_arithmetic_is_accurate_in_its_range():

@@ -16,6 +16,7 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
+from relcrf.structure import gains
 from relcrf.structure.gains import candidate_gains
 from relcrf.structure.induction import ContrastiveInduction
 
@@ -210,6 +211,21 @@ def test_gain_is_the_cost_of_removal(world):
     group = world.spaces[number].build_factor_group(np.array([[a, b]]), np.zeros(1, dtype=int), 1, 0)
     joint = world.problem.states[group.scope[0]] * group.cardinalities[1] + world.problem.states[group.scope[1]]
     assert found.support[0] == group.patterns[joint, 0].sum()
+
+
+def test_gains_of_pairs_equal_those_of_general_candidates(world):
+    model, point, found = world.model, world.point, candidate_gains(world.model, world.point)
+    probability, masks = model.residual(point)[1] + model.observed, []
+    for number, space in enumerate(model.spaces):
+        indices = model.chosen.indices_in_space(number)
+        gain, support = gains._candidate_gains(model, probability, space, indices, point)
+        np.testing.assert_allclose(found.gain[indices], gain, atol=1e-10)
+        np.testing.assert_array_equal(found.support[indices], support)
+        if isinstance(space, PairSpace):
+            ours, _, repeats = gains._pair_gains(model, probability, space, indices, point)
+            np.testing.assert_allclose(ours[~repeats], gain[~repeats], atol=1e-10)
+            masks.append(repeats)
+    assert not np.concatenate(masks).all()
 
 
 def test_gain_of_saturated_weights(world):

@@ -19,6 +19,7 @@ LAYERS = (
     ("data",),
     ("kernels",),
     ("graph",),
+    ("gpu",),
     ("grounding",),
     ("inference",),
     ("learning",),
@@ -42,7 +43,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
+NUMBERS = ("kernels", "graph", "gpu", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
 OPTIONAL = ("sklearn", "skops", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg", "torch")
 """Packages of extras, which may be imported where they are needed."""

@@ -15,15 +15,24 @@ from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.learning.likelihood import ForestLikelihood
+from relcrf.learning.conditional_likelihood import GpuConditionalLikelihood
+from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood
 
 
 @dataclass(frozen=True)
 class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the pseudo-likelihood: each variable is conditioned on its neighbours' labels."""
+    """A specification of the pseudo-likelihood: each variable is conditioned on its neighbours' labels.
 
-    def likelihood(self, problem: Problem) -> ForestLikelihood:
+    Args:
+        device: Device that computes the value and the gradient, `cpu` or `gpu`.
+    """
+
+    device: str = "cpu"
+
+    def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
         graph = self.conditional_graph(problem)
+        if self.device == "gpu":
+            return GpuConditionalLikelihood(graph, problem.states[graph.variables])
         return ForestLikelihood.build(graph, problem.states[graph.variables])
 
     def conditional_graph(self, problem: Problem) -> ReducedGraph:

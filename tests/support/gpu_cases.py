@@ -9,8 +9,14 @@ import traceback
 from functools import partial
 
 import numpy as np
+from graphs import random_graph
 from networks import CLIQUES, FORESTS, LOOPS, hard, network
+from scipy.sparse import csr_array
 
+from relcrf.backends.base import Problem
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
+from relcrf.gpu import conditionals
+from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
@@ -93,11 +99,51 @@ def reject_larger_factors():
             raise AssertionError("a factor of three nodes is accepted")
 
 
+def compare_pseudo_likelihood(seed):
+    """Compare value and gradient with the CPU; two runs have the same bits."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, n_variables=8)
+    roles = rng.choice((Role.FREE, Role.CLAMPED, Role.ABSENT), size=graph.n_variables, p=(0.7, 0.2, 0.1)).astype(
+        np.int8
+    )
+    problem = Problem(graph, roles, np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32))
+    gpu, cpu = (PseudoLikelihoodSpec(device).likelihood(problem) for device in ("gpu", "cpu"))
+    weights = (1.0, 1e3)[seed] * rng.normal(size=graph.layout.size)
+    (value, gradient), (expected_value, expected_gradient) = gpu(weights), cpu(weights)
+    assert_close(value, expected_value)
+    assert_close(gradient, expected_gradient)
+    again = gpu(weights)
+    assert (again[0], again[1].tobytes()) == (value, gradient.tobytes())
+
+
+def compare_conditionals():
+    """Compare columns of several chunks, columns without entries, and added potentials with NumPy."""
+    rng = np.random.default_rng(0)
+    dense = np.zeros((1200, 3))
+    dense[:, 0] = rng.normal(size=1200)
+    dense[::7, 2] = rng.normal(size=len(dense[::7]))
+    matrix, added, weights = csr_array(dense), rng.normal(size=1200), rng.normal(size=3)
+    start, entries = np.arange(0, 1201, 3), conditionals.CHUNK_ENTRIES
+    conditionals.CHUNK_ENTRIES = 500
+    try:
+        gpu = conditionals.GpuConditionals(matrix, start)
+    finally:
+        conditionals.CHUNK_ENTRIES = entries
+    for shift in (added, None):
+        tables = (dense @ weights + (0.0 if shift is None else shift)).reshape(-1, 3)
+        log_partition = np.log(np.exp(tables).sum(axis=1))
+        value, counts = gpu.expectation(weights, shift)
+        assert_close(value, log_partition.sum())
+        assert_close(counts, np.exp(tables - log_partition[:, None]).ravel() @ dense)
+
+
 CASES = {
     **{
         f"propagation, {name}": partial(compare_propagation, name, 0.3 * (index % 2))
         for index, name in enumerate(NETWORKS)
     },
+    **{f"pseudo-likelihood, seed {seed}": partial(compare_pseudo_likelihood, seed) for seed in range(2)},
+    "conditionals": compare_conditionals,
     "propagation, other potentials": compare_reuse,
     "propagation, auto": compare_auto,
     "propagation, larger factors": reject_larger_factors,

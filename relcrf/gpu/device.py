@@ -39,7 +39,7 @@ def load_kernels() -> ModuleType:
 def launch(kernel: Any, n_threads: int, *arguments: Any) -> None:
     """Start a kernel with at least `n_threads` threads; it does not start if there are none."""
     if n_threads:
-        threads = min(THREADS, -(-n_threads // 32) * 32)  # a warp has 32 threads
+        threads = min(THREADS, n_threads)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Numba warns of kernels that are too small to occupy the whole GPU
             kernel[-(-n_threads // threads), threads](*arguments)

@@ -1,7 +1,4 @@
-"""Comparisons of GPU kernels with the CPU; run as a script, this module prints the error of each case as a JSON object.
-
-With NUMBA_ENABLE_CUDASIM=1 in the environment of the process, the kernels run in Numba's simulator of CUDA.
-"""
+"""Comparisons of GPU kernels with the CPU; run as a script, this module prints the error of each case as a JSON object."""
 
 import json
 import sys
@@ -13,8 +10,9 @@ from graphs import random_graph
 from networks import CLIQUES, FORESTS, LOOPS, hard, network
 from scipy.sparse import csr_array
 
-from relcrf.backends.base import Problem
+from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
+from relcrf.backends.registry import make_backend
 from relcrf.gpu import conditionals
 from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
@@ -137,6 +135,21 @@ def compare_conditionals():
         assert_close(counts, np.exp(tables - log_partition[:, None]).ravel() @ dense)
 
 
+def compare_backend(name, **settings):
+    """Compare the weights and the predictions of a backend after one iteration."""
+    rng = np.random.default_rng(4)
+    graph = random_graph(rng, n_variables=4, max_arity=2)
+    states = np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32)
+    problem = Problem(graph, np.full(graph.n_variables, Role.FREE, dtype=np.int8), states)
+    gpu, cpu = (make_backend(name, device=device, max_iterations=1, **settings) for device in ("gpu", "cpu"))
+    vectors = cpu.fit(problem, Monitor()).vectors
+    assert_close(gpu.fit(problem, Monitor()).vectors["weights"], vectors["weights"])
+    found, expected = (backend.infer(problem, vectors) for backend in (gpu, cpu))
+    assert_close(found.marginals, expected.marginals)
+    assert_close(found.log_partition, expected.log_partition)
+    np.testing.assert_array_equal(found.map_states, expected.map_states)
+
+
 CASES = {
     **{
         f"propagation, {name}": partial(compare_propagation, name, 0.3 * (index % 2))
@@ -144,6 +157,9 @@ CASES = {
     },
     **{f"pseudo-likelihood, seed {seed}": partial(compare_pseudo_likelihood, seed) for seed in range(2)},
     "conditionals": compare_conditionals,
+    "backend dense": partial(compare_backend, "dense"),
+    "backend dense, pseudo-likelihood": partial(compare_backend, "dense", objective="pseudo"),
+    "backend pseudo": partial(compare_backend, "pseudo", inference="bp"),
     "propagation, other potentials": compare_reuse,
     "propagation, auto": compare_auto,
     "propagation, larger factors": reject_larger_factors,

@@ -354,7 +354,8 @@ def predict(
     if out is not None:
         require_writable(out)
     fit, tables = api.load_fit(run), tables.for_run(run)
-    chosen: dict[str, Any] = dict(parse_settings(with_device(setting, device)))
+    setting = with_device(setting, device, overrides="device" in fit.learned.settings)
+    chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)

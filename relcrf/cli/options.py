@@ -132,15 +132,22 @@ def split_names(texts: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",") if name.strip()))
 
 
-def with_device(setting: Sequence[str] | None, device: Device | None) -> list[str]:
-    """Return the values of `--set`, followed by the setting that `--device` represents.
+def with_device(setting: Sequence[str] | None, device: Device | None, *, overrides: bool = False) -> list[str]:
+    """Return the values of `--set` with the setting that `--device` represents.
+
+    Args:
+        overrides: Whether a run may contain another device. Otherwise, the CPU is the default, which every backend supports,
+            and no setting represents it.
 
     Raises:
         UsageError: The device is a GPU, and there is none (E382).
     """
+    if device is None:
+        return list(setting or ())
+    others = [pair for pair in setting or () if not pair.startswith("device=")]
     if device is Device.GPU:
         load_kernels()  # raises the error before the tables are read
-    return [*(setting or ()), *(() if device is None else (f"device={device.value}",))]
+    return [*others, f"device={device.value}"] if device is Device.GPU or overrides else others
 
 
 def require_single_backend(texts: Sequence[str] | None, default: str) -> str:

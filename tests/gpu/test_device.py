@@ -1,6 +1,7 @@
 """Tests of the choice of a device: settings, options, and errors where there is no GPU."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ from command import relcrf_command
 from networks import LOOPS
 from numba import cuda
 
+from relcrf import api
 from relcrf.backends.registry import make_backend
-from relcrf.cli.options import Device
+from relcrf.cli.options import Device, with_device
 from relcrf.errors import UsageError
 from relcrf.gpu.device import DEVICES, load_kernels
 from relcrf.inference.belief_propagation import BeliefPropagation
@@ -84,3 +86,34 @@ def test_settings_without_gpu_kernel(settings):
 
 def test_devices_of_the_command():
     assert tuple(Device) == DEVICES
+
+
+def test_settings_of_devices(no_gpu, monkeypatch):
+    assert with_device(["l2=1"], None) == ["l2=1"]
+    assert with_device(["l2=1", "device=gpu"], Device.CPU) == ["l2=1"]
+    assert with_device(None, Device.CPU, overrides=True) == ["device=cpu"]
+    with pytest.raises(UsageError, match="E382"):
+        with_device(None, Device.GPU)
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    assert with_device(["device=cpu", "l2=1"], Device.GPU) == ["l2=1", "device=gpu"]
+
+
+def test_run_of_another_machine(no_gpu, tmp_path, monkeypatch, capsys):
+    """A run that was trained on a GPU predicts on the CPU if the command says so."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        return relcrf_command(capsys, monkeypatch, *words)
+
+    split = ("--data", "web", "--split", "site", "--holdout", "site4")
+    assert run("example", "web")[0] == 0
+    train = ("train", "web/webkb.rcrf", *split, "--out", "run", "--set", "max_iterations=1", "--device", "cpu")
+    assert run(*train, "--backend", "dense")[0] == 0
+    fit = api.load_fit("run")
+    learned = replace(fit.learned, settings={**fit.learned.settings, "device": "gpu"})
+    replace(fit, learned=learned).save("gpu")
+    code, _, errors = run("predict", "gpu", *split)
+    assert code == 2 and "E382" in errors
+    assert run("predict", "gpu", *split, "--device", "cpu")[0] == 0
+    assert run(*train, "--backend", "local", "--force")[0] == 0
+    assert run("predict", "run", *split, "--device", "cpu")[0] == 0

@@ -17,6 +17,23 @@ MAX_PARTIAL_MAXIMA = 1 << 14
 """Maximum number of threads that search for the largest change; the host then compares as many numbers in 10 microseconds."""
 
 
+def upload_graph(scopes: Scopes, table_start: np.ndarray) -> Any:
+    """Return the structure of a pairwise graph, a `kernels.PairGraph`; factor f has the table at `table_start[f]`."""
+    factors, sizes = scopes.kernel_factors, scopes.cardinality[scopes.node]
+    message_start = offsets(sizes)
+    return load_kernels().PairGraph(
+        slot=upload(np.repeat(np.arange(len(sizes)), sizes), np.int32),
+        message_start=upload(message_start, np.int64),
+        first_state=upload(scopes.state_start[scopes.node], np.int64),
+        table_start=upload(table_start, np.int64),
+        agreement=upload(scopes.is_agreement, np.bool_),
+        node=upload(np.repeat(np.arange(scopes.n_nodes), scopes.cardinality), np.int32),
+        state_start=upload(scopes.state_start, np.int64),
+        incoming_start=upload(factors.touch_start, np.int64),
+        incoming=upload(message_start[factors.touch], np.int64),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class PairFlooding:
     """Flooding belief propagation on a GPU.
@@ -75,20 +92,7 @@ class PairFlooding:
 
     @cached_property
     def _graph(self) -> Any:
-        scopes, factors = self.scopes, self.scopes.kernel_factors
-        sizes = scopes.cardinality[scopes.node]
-        message_start = offsets(sizes)
-        return load_kernels().PairGraph(
-            slot=upload(np.repeat(np.arange(len(sizes)), sizes), np.int32),
-            message_start=upload(message_start, np.int64),
-            first_state=upload(scopes.state_start[scopes.node], np.int64),
-            table_start=upload(scopes.table_start, np.int64),
-            agreement=upload(scopes.is_agreement, np.bool_),
-            node=upload(np.repeat(np.arange(scopes.n_nodes), scopes.cardinality), np.int32),
-            state_start=upload(scopes.state_start, np.int64),
-            incoming_start=upload(factors.touch_start, np.int64),
-            incoming=upload(message_start[factors.touch], np.int64),
-        )
+        return upload_graph(self.scopes, self.scopes.table_start)
 
     @cached_property
     def _state(self) -> Any:

@@ -1,4 +1,4 @@
-"""CUDA kernels of belief propagation on pairwise graphs, and of conditionals of single nodes.
+"""CUDA kernels of belief propagation on pairwise graphs and its adjoint, and of conditionals of single nodes.
 
 Every number is computed by one thread, which sums its terms in a fixed order, so that all runs have the same result.
 
@@ -142,25 +142,35 @@ def compute_cavities(graph, state):
     state.cavity[entry], state.linear_cavity[entry] = value, math.exp(value)
 
 
+@cuda.jit(device=True)
+def _locate_row(graph, entry):
+    """Return the location of the row of a factor's table that belongs to an entry; the cells of an agreement do not exist.
+
+    Returns:
+        The slot and the state of the entry; the first entry of the factor's other slot, and the number of its entries; and
+        the first cell of the row, and the distance of its cells.
+    """
+    slot = graph.slot[entry]
+    own, first = graph.message_start[slot], graph.message_start[slot ^ 1]
+    n = graph.message_start[(slot ^ 1) + 1] - first
+    x, cell = entry - own, graph.table_start[slot >> 1]
+    if slot & 1 == 0:
+        return slot, x, first, n, cell + x * n, 1
+    return slot, x, first, n, cell + x, graph.message_start[slot + 1] - own
+
+
 @cuda.jit
 def compute_messages(graph, state, maximum):
     """Compute each entry of the new messages by the sum-product, or the max-product, of a row of the table and a cavity."""
     entry = cuda.grid(1)
     if entry >= len(state.message):
         return
-    slot = graph.slot[entry]
-    f, other = slot >> 1, slot ^ 1
-    own, first = graph.message_start[slot], graph.message_start[other]
-    n = graph.message_start[other + 1] - first
-    x, begin = entry - own, graph.table_start[f]
-    is_agreement = graph.agreement[f]
-    agreeing, differing, step = 0.0, 0.0, 1
+    slot, x, first, n, begin, step = _locate_row(graph, entry)
+    is_agreement = graph.agreement[slot >> 1]
+    agreeing, differing = 0.0, 0.0
     if is_agreement:
-        agreeing, differing = min(state.logs[begin], 0.0), min(-state.logs[begin], 0.0)
-    elif slot < other:
-        begin += x * n
-    else:
-        begin, step = begin + x, graph.message_start[slot + 1] - own
+        weight = state.logs[graph.table_start[slot >> 1]]
+        agreeing, differing = min(weight, 0.0), min(-weight, 0.0)
     if not maximum:
         total = 0.0
         if is_agreement:
@@ -269,6 +279,109 @@ def compute_node_beliefs(graph, state, beliefs):
     i = cuda.grid(1)
     if i < len(beliefs):
         beliefs[i] = state.product[i] if state.n_impossible[i] == 0 else -math.inf
+
+
+@cuda.jit
+def add_messages(graph, nodes, message, total):
+    """Compute, for each state, the sum of `nodes` and the entries of all messages to the state; `total` may be `nodes`."""
+    i = cuda.grid(1)
+    if i >= len(total):
+        return
+    v = graph.node[i]
+    x, value = i - graph.state_start[v], nodes[i]
+    for t in range(graph.incoming_start[v], graph.incoming_start[v + 1]):
+        value += message[graph.incoming[t] + x]
+    total[i] = value
+
+
+@cuda.jit
+def compute_gated_messages(graph, gate, tables, total, message, new):
+    """Compute the new messages, not normalised, of pairs whose log potentials are gate * table; see `kernels.gated_tables`."""
+    entry = cuda.grid(1)
+    if entry >= len(new):
+        return
+    slot, _, first, n, cell, step = _locate_row(graph, entry)
+    state, g = graph.first_state[slot ^ 1], gate[slot >> 1]
+    top, result = -math.inf, 0.0
+    for y in range(n):
+        top = max(top, total[state + y] - message[first + y] + g * tables[cell + y * step])
+    for y in range(n):
+        result += math.exp(total[state + y] - message[first + y] + g * tables[cell + y * step] - top)
+    new[entry] = top + math.log(result)
+
+
+@cuda.jit
+def normalise_messages(graph, new, message):
+    """Subtract the largest entry of each message."""
+    entry = cuda.grid(1)
+    if entry >= len(new):
+        return
+    slot, top = graph.slot[entry], -math.inf
+    for each in range(graph.message_start[slot], graph.message_start[slot + 1]):
+        top = max(top, new[each])
+    message[entry] = new[entry] - top
+
+
+@cuda.jit
+def differentiate_messages(graph, d_total, d_cavity, d_message):
+    """Compute the derivative of each entry of the messages: that of the total minus that of the cavity."""
+    entry = cuda.grid(1)
+    if entry < len(d_message):
+        slot = graph.slot[entry]
+        state = graph.first_state[slot] + entry - graph.message_start[slot]
+        d_message[entry] = d_total[state] - d_cavity[entry]
+
+
+@cuda.jit
+def differentiate_cavities(graph, gate, tables, total, message, new, d_message, d_cavity):
+    """Compute the derivative of each entry of the cavities, from which `new` was computed."""
+    entry = cuda.grid(1)
+    if entry >= len(d_cavity):
+        return
+    slot, x, first, n, cell, step = _locate_row(graph, entry)
+    cavity, g = total[graph.first_state[slot] + x] - message[entry], gate[slot >> 1]
+    result = 0.0
+    for y in range(n):
+        result += d_message[first + y] * math.exp(cavity + g * tables[cell + y * step] - new[first + y])
+    d_cavity[entry] = result
+
+
+@cuda.jit
+def differentiate_tables(graph, pair, cell_start, gate, tables, total, message, new, d_message, d_cells):
+    """Add, for each cell of each pair, the derivative with respect to gate * table.
+
+    Args:
+        pair: pair of each cell.
+        cell_start: offset of the cells of each pair, shape (n_pairs + 1,).
+    """
+    cell = cuda.grid(1)
+    if cell >= len(d_cells):
+        return
+    p = pair[cell]
+    first, second, stop = (
+        graph.message_start[2 * p],
+        graph.message_start[2 * p + 1],
+        graph.message_start[2 * p + 2],
+    )
+    n, within = stop - second, cell - cell_start[p]
+    x, y = within // n, within % n
+    log = gate[p] * tables[graph.table_start[p] + within]
+    by_first = total[graph.first_state[2 * p] + x] - message[first + x] + log - new[second + y]
+    by_second = total[graph.first_state[2 * p + 1] + y] - message[second + y] + log - new[first + x]
+    d_cells[cell] += d_message[second + y] * math.exp(by_first) + d_message[first + x] * math.exp(by_second)
+
+
+@cuda.jit
+def differentiate_gates(graph, cell_start, gate, tables, d_cells, d_gate):
+    """Compute the derivative with respect to each gate, and multiply `d_cells` by the gates."""
+    p = cuda.grid(1)
+    if p >= len(d_gate):
+        return
+    total = 0.0
+    for cell in range(cell_start[p], cell_start[p + 1]):
+        total += d_cells[cell] * tables[graph.table_start[p] + cell - cell_start[p]]
+        d_cells[cell] *= gate[p]
+    d_gate[p] = total
 
 
 @cuda.jit

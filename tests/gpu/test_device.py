@@ -47,6 +47,7 @@ def test_without_compiler(no_gpu, monkeypatch):
         ("dense", {"inference": "jt"}, "E305", "--set inference=bp"),
         ("pseudo", {"inference": "gibbs"}, "E305", "--device cpu"),
         ("dense", {"device": "tpu"}, "E305", "use one of cpu, gpu"),
+        ("gated", {"device": "tpu"}, "E305", "use one of cpu, gpu"),
         ("auto", {}, "E304", "name a backend that has this setting, e.g. --backend dense"),
         ("ess", {}, "E304", "has no setting 'device'"),
     ],

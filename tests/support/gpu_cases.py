@@ -6,19 +6,28 @@ import traceback
 from functools import partial
 
 import numpy as np
+from gated import random_gating
 from graphs import random_graph
 from networks import CLIQUES, FORESTS, LOOPS, hard, network
 from scipy.sparse import csr_array
 
 from relcrf.backends.base import Monitor, Problem
+from relcrf.backends.gated_risks import build_risk
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.backends.registry import make_backend
-from relcrf.gpu import conditionals
+from relcrf.columns.offsets import offsets
+from relcrf.gpu import row_sums
+from relcrf.gpu.conditionals import GpuConditionals
+from relcrf.gpu.gated_pairs import GpuGatedPairs
+from relcrf.graph.gates import LazyGates
 from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.result import UnsupportedGraphError
+from relcrf.kernels.gated_losses import cross_entropy_loss, linear_loss, squared_error_loss
+from relcrf.kernels.gated_pairs import LossGradient, build_layout, compute_loss_gradient
+from relcrf.learning.risk import LOSSES, RiskSettings
 
 TOLERANCE = 1e-10
 """Maximum difference of results of the GPU and of the CPU, relative to values above 1."""
@@ -121,18 +130,80 @@ def compare_conditionals():
     dense[:, 0] = rng.normal(size=1200)
     dense[::7, 2] = rng.normal(size=len(dense[::7]))
     matrix, added, weights = csr_array(dense), rng.normal(size=1200), rng.normal(size=3)
-    start, entries = np.arange(0, 1201, 3), conditionals.CHUNK_ENTRIES
-    conditionals.CHUNK_ENTRIES = 500
+    start, entries = np.arange(0, 1201, 3), row_sums.CHUNK_ENTRIES
+    row_sums.CHUNK_ENTRIES = 500
     try:
-        gpu = conditionals.GpuConditionals(matrix, start)
+        gpu = GpuConditionals(matrix, start)
     finally:
-        conditionals.CHUNK_ENTRIES = entries
+        row_sums.CHUNK_ENTRIES = entries
     for shift in (added, None):
         tables = (dense @ weights + (0.0 if shift is None else shift)).reshape(-1, 3)
         log_partition = np.log(np.exp(tables).sum(axis=1))
         value, counts = gpu.expectation(weights, shift)
         assert_close(value, log_partition.sum())
         assert_close(counts, np.exp(tables - log_partition[:, None]).ravel() @ dense)
+
+
+def compare_gated_pairs(seed, n_iterations, n_states, n_tables):
+    """Compare beliefs, losses and derivatives, with impossible states, closed gates, parallel pairs and large potentials."""
+    rng = np.random.default_rng(seed)
+    ends = np.array([(0, 1), (1, 2), (2, 0), (0, 1), (3, 2), (4, 3)])
+    cardinality = np.full(6, n_states)
+    table_of = rng.integers(n_tables, size=len(ends))
+    if n_tables == len(ends):
+        cardinality, table_of = np.array([2, 3, 1, 4, 2, 3]), np.arange(len(ends))
+        sizes = cardinality[ends].prod(axis=1)
+    else:
+        sizes = np.full(n_tables, n_states**2)
+    layout = build_layout(offsets(cardinality), ends, table_of, offsets(sizes))
+    nodes = rng.normal(size=cardinality.sum())
+    nodes[0] = -np.inf
+    tables = (1.0, 300.0)[seed % 2] * rng.normal(size=sizes.sum())
+    gate = np.where(rng.random(len(ends)) < 0.2, 0.0, rng.random(len(ends)))
+    pairs = GpuGatedPairs(layout, ends)
+    labels = (np.full(6, cardinality.min() - 1), rng.random(6))
+    for loss in (squared_error_loss(*labels), cross_entropy_loss(*labels), linear_loss(rng.normal(size=len(nodes)))):
+        found = pairs.compute_loss_gradient(nodes, tables, gate, loss, n_iterations)
+        expected = compute_loss_gradient(layout, nodes, tables, gate, loss, n_iterations, "float64")
+        for name in LossGradient._fields:
+            assert_close(getattr(found, name), getattr(expected, name))
+    again = pairs.compute_loss_gradient(nodes, tables, gate, loss, n_iterations)
+    assert all(np.array_equal(getattr(again, name), getattr(found, name)) for name in LossGradient._fields)
+    assert_close(pairs.propagate(nodes, tables, gate, n_iterations), expected.beliefs)
+
+
+def compare_risk(loss):
+    """Compare the risk and its gradient, and inference with hard gates."""
+    rng = np.random.default_rng(5)
+    graph = random_graph(rng, n_variables=6, max_arity=2)
+    gates = random_gating(rng, graph)
+    roles = np.array([Role.FREE] * 5 + [Role.CLAMPED], dtype=np.int8)
+    states = np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32)
+    problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), queries=np.arange(6) < 3)
+    point = rng.normal(size=graph.layout.size + problem.gates.layout.size)
+    gpu, cpu = (
+        build_risk(problem, problem.queries, RiskSettings(loss, 0.1, 2, 0.4, device=device), "gated")
+        for device in ("gpu", "cpu")
+    )
+    assert gpu.graph.n_pairs > 0
+    for found, expected in zip(gpu(point, 1.5), cpu(point, 1.5), strict=True):
+        assert_close(found, expected)
+    for skip_closed in (True, False):
+        found, expected = (risk.infer_with_hard_gates(point, 0.45, skip_closed=skip_closed) for risk in (gpu, cpu))
+        assert_close(found.beliefs, expected.beliefs)
+
+
+def compare_gated_backend():
+    """Compare the weights and the predictions of backend `gated` after a short training."""
+    rng = np.random.default_rng(6)
+    graph = random_graph(rng, n_variables=4, max_arity=2)
+    states = np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32)
+    problem = Problem(graph, np.full(graph.n_variables, Role.FREE, dtype=np.int8), states)
+    settings = {"max_iterations": 1, "pretraining_iterations": 1, "gates": "none"}
+    gpu, cpu = (make_backend("gated", device=device, **settings) for device in ("gpu", "cpu"))
+    vectors = cpu.fit(problem, Monitor()).vectors
+    assert_close(gpu.fit(problem, Monitor()).vectors["weights"], vectors["weights"])
+    assert_close(gpu.infer(problem, vectors).marginals, cpu.infer(problem, vectors).marginals)
 
 
 def compare_backend(name, **settings):
@@ -160,6 +231,12 @@ CASES = {
     "backend dense": partial(compare_backend, "dense"),
     "backend dense, pseudo-likelihood": partial(compare_backend, "dense", objective="pseudo"),
     "backend pseudo": partial(compare_backend, "pseudo", inference="bp"),
+    "gated pairs, two states": partial(compare_gated_pairs, 0, 3, 2, 2),
+    "gated pairs, three states and large potentials": partial(compare_gated_pairs, 1, 2, 3, 2),
+    "gated pairs, mixed states": partial(compare_gated_pairs, 2, 3, 0, 6),
+    "gated pairs, no iterations": partial(compare_gated_pairs, 3, 0, 2, 1),
+    **{f"risk, {loss}": partial(compare_risk, loss) for loss in LOSSES},
+    "backend gated": compare_gated_backend,
     "propagation, other potentials": compare_reuse,
     "propagation, auto": compare_auto,
     "propagation, larger factors": reject_larger_factors,

@@ -140,7 +140,7 @@ def with_device(setting: Sequence[str] | None, device: Device | None, *, overrid
             and no setting represents it.
 
     Raises:
-        UsageError: The device is a GPU, and there is none (E382).
+        UsageError: The device is a GPU, and no GPU is found (E382).
     """
     if device is None:
         return list(setting or ())

@@ -22,7 +22,7 @@ class GpuConditionals:
         state_start: Offset of the states of each node, shape (n_nodes + 1,).
 
     Raises:
-        UsageError: If there is no GPU (E382).
+        UsageError: If no GPU is found (E382).
     """
 
     def __init__(self, matrix: csr_array, state_start: np.ndarray) -> None:

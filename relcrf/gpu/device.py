@@ -24,7 +24,7 @@ def load_kernels() -> ModuleType:
     """Import the module `relcrf.gpu.kernels`.
 
     Raises:
-        UsageError: If there is no CUDA device, or no CUDA compiler (E382).
+        UsageError: If no CUDA device or no CUDA compiler is found (E382).
     """
     try:
         found = import_module("numba.cuda").is_available()

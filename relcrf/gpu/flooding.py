@@ -41,7 +41,7 @@ class PairFlooding:
     The structure of the graph is uploaded once, the potentials once per propagation; messages remain on the GPU.
 
     Raises:
-        UsageError: At the first use, if there is no GPU (E382).
+        UsageError: At the first use, if no GPU is found (E382).
     """
 
     scopes: Scopes

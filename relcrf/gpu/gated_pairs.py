@@ -54,7 +54,7 @@ class GpuGatedPairs:
         ends: Nodes of each pair, shape (n_pairs, 2).
 
     Raises:
-        UsageError: At the first use, if there is no GPU (E382).
+        UsageError: At the first use, if no GPU is found (E382).
     """
 
     layout: GatedLayout

@@ -102,7 +102,7 @@ class BeliefPropagation(AbstractInference):
     Raises:
         ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted, or the device is a GPU, and a
             factor has more than two nodes.
-        UsageError: At the first call, if the device is a GPU and there is none (E382).
+        UsageError: At the first call, if the device is a GPU, and no GPU is found (E382).
     """
 
     scopes: Scopes

@@ -19,7 +19,7 @@ class GpuConditionalLikelihood(AbstractJointLikelihood):
 
     Raises:
         ValueError: If the graph has edges or cliques.
-        UsageError: At the first evaluation, if there is no GPU (E382).
+        UsageError: At the first evaluation, if no GPU is found (E382).
     """
 
     graph: ReducedGraph

@@ -109,7 +109,7 @@ class RunFolderOptions:
             "--export-model",
             metavar="PATH",
             rich_help_panel=LEARNING,
-            help="Write a .rcrf file with the selected candidates.",
+            help="Write a model with selected candidates.",
         ),
     ] = None
 

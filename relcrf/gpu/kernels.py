@@ -1,6 +1,6 @@
 """CUDA kernels of belief propagation on pairwise graphs and its adjoint, and of conditionals of single nodes.
 
-Every number is computed by one thread, which sums its terms in a fixed order, so that all runs have the same result.
+Sums have a fixed order, and no kernel uses atomic operations, so that all runs have the same results.
 
 A *slot* is a node in the scope of a factor: factor f has the slots 2 f and 2 f + 1. The message of a slot goes from the
 factor to the node and has an *entry* for each state. `product` is the product of a node's potential and incoming
@@ -16,11 +16,7 @@ from typing import Any, NamedTuple
 from numba import cuda, float64
 
 from relcrf.gpu.device import THREADS
-
-IMPOSSIBLE_CHANGE = 1e9
-"""Change that is reported for an entry that becomes -inf or stops being -inf, as in `kernels.messages`."""
-MIN_RELIABLE_SUM = 1e-250
-"""Smallest accurate sum of terms of at most 1, as in `kernels.messages`. Smaller sums are recomputed in logs."""
+from relcrf.kernels.messages import IMPOSSIBLE_CHANGE, MIN_RELIABLE_SUM
 
 
 class PairGraph(NamedTuple):
@@ -30,7 +26,8 @@ class PairGraph(NamedTuple):
         slot: slot of each entry.
         message_start: offset of the entries of each slot, shape (n_slots + 1,).
         first_state: offset of the states of each slot's node.
-        table_start, agreement: as in `Scopes`.
+        table_start: offset of each factor's table; for flooding, also the end of the last table.
+        agreement: whether each factor is an agreement, shape (n_factors,).
         node: node of each state.
         state_start: offset of the states of each node, shape (n_nodes + 1,).
         incoming_start, incoming: offsets of the messages to each node, in CSR form.

@@ -138,4 +138,6 @@ class _CheckedInference(AbstractInference):
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
         message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' for this graph: {error}"
-        return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))
+        on_gpu = ("device", "gpu") in self.spec.settings
+        hint = "use --device cpu" if on_gpu else "use --set inference=bp, or auto"
+        return UsageError(Diagnostic("E381", message, hint=hint))

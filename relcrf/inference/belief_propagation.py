@@ -190,7 +190,7 @@ class BeliefPropagation(AbstractInference):
             UnsupportedGraphError: If a factor has more than two nodes.
         """
         if (self.scopes.arity != 2).any():
-            raise UnsupportedGraphError("device 'gpu' supports factors of two nodes only; use device 'cpu'")
+            raise UnsupportedGraphError("device 'gpu' supports factors of two nodes only")
         return PairFlooding(self.scopes)
 
     @cached_property

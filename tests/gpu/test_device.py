@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import relcrf_command
+from graphs import random_graph
 from networks import LOOPS
 from numba import cuda
 
 from relcrf import api
+from relcrf.backends.base import Problem
 from relcrf.backends.registry import make_backend
 from relcrf.cli.options import Device, with_device
 from relcrf.errors import UsageError
 from relcrf.gpu.device import DEVICES, load_kernels
+from relcrf.graph.reduction import Role
 from relcrf.inference.belief_propagation import BeliefPropagation
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +79,15 @@ def test_device_of_infer(no_gpu, tmp_path, monkeypatch, capsys):
     assert code == 0 and output.startswith("MAR\n3 2 ")
     code, output, errors = relcrf_command(capsys, monkeypatch, *words, "gpu")
     assert code == 2 and not output and "E382" in errors and "--device cpu" in errors
+
+
+def test_larger_factors():
+    rng = np.random.default_rng(0)
+    graph = random_graph(rng, max_arity=3)
+    roles, states = np.full(graph.n_variables, Role.FREE, dtype=np.int8), np.zeros(graph.n_variables, dtype=np.int32)
+    backend = make_backend("dense", device="gpu")
+    with pytest.raises(UsageError, match=r"E381(.|\n)*factors of two nodes only\n.*help: use --device cpu"):
+        backend.infer(Problem(graph, roles, states), {"weights": rng.normal(size=graph.layout.size)})
 
 
 @pytest.mark.parametrize("settings", [{"schedule": "residual"}, {"appearance": "trees"}, {"device": "tpu"}])

@@ -20,6 +20,7 @@ LAYERS = (
     ("data",),
     ("kernels",),
     ("graph",),
+    ("gpu",),
     ("grounding",),
     ("inference",),
     ("learning",),
@@ -43,7 +44,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
+NUMBERS = ("kernels", "graph", "gpu", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
 OPTIONAL = ("sklearn", "skops", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg", "torch")
 """Packages of extras, which may be imported where they are needed."""

@@ -41,6 +41,7 @@ CHILDREN = {
     "how-to/evaluate": ("few_labels", "pareto", "knowledge_graphs"),
     "how-to/explain": ("weights", "learned_graph"),
     "how-to/README": ("link_records", "clusters"),
+    "how-to/distribute": ("gpu",),
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>", "An estimator <estimator>"),
     "reference/language": ("grammar",),
     "reference/api/README": tuple(_CLASSES),

@@ -12,7 +12,7 @@ from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Pro
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.piecewise import PiecewiseTraining
 from relcrf.backends.pseudo import PseudoBackend, PseudoLikelihoodSpec
-from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
+from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,28 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         folds: For `piecewise`: number of folds of the labels for the choice of the scales. A fold contains whole
             connected components unless one component contains more than half of the labels.
         inference: Name of a method that computes the log partition; see docs/explanation/inference.
+        device: `cpu`, or `gpu` to compute the pseudo-likelihood and belief propagation on a CUDA GPU.
 
     Raises:
-        UsageError: If `objective` or `inference` has an unknown value, or `folds` is below 2.
+        UsageError: If `objective` or `inference` has an unknown value, `folds` is below 2, or `device` is `gpu` and the
+            inference method cannot use a GPU.
     """
 
     name: ClassVar[str] = "dense"
     learning_arrays: ClassVar[tuple[float, float]] = (9, 4)
     inference_arrays: ClassVar[tuple[float, float]] = (10, 10)
+    method_settings: ClassVar[tuple[str, ...]] = ("device",)
     seed: int = 0
     objective: str = "likelihood"
     folds: int = 5
     inference: str = "bp"
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_one_of("objective", ("likelihood", "pseudo", "piecewise"))
         self._require_one_of("inference", PARTITION_METHODS)
+        self._require_device(self.device)
         if self.unlabelled == "marginal" and self.objective != "likelihood":
             self._reject_setting("unlabelled", "use --set objective=likelihood; other objectives do not sum out states")
         if self.folds < 2:
@@ -63,8 +68,8 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         if self.objective == "pseudo":
-            return self.as_backend(PseudoBackend).fit_labels(problem, monitor)
-        spec = WholeGraphSpec(self.name, self.inference)
+            return replace(self.as_backend(PseudoBackend), device=self.device).fit_labels(problem, monitor)
+        spec = self.joint_likelihood(problem, {})
         if self.objective == "piecewise":
             self._require_labels(problem, "piecewise training needs every variable's state", "use --backend ess")
             self._require_unsharded(problem)
@@ -72,13 +77,13 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         whole, sizes = problem.total_likelihood(spec), ("variables", "edges")
         if problem.latent.any():
             return self.fit_weights(whole, partial(problem.initial_weights, self.seed), monitor, *sizes)
-        conditionals = problem.total_likelihood(PseudoLikelihoodSpec())
+        conditionals = problem.total_likelihood(PseudoLikelihoodSpec(self.device))
         pseudo = self.maximise("pseudo", conditionals, problem.graph.layout.initial, monitor)
         learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes)
         return replace(learned, stages=(("pseudo", pseudo), *learned.stages))
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         if self.objective == "pseudo":
-            return PseudoLikelihoodSpec()
+            return PseudoLikelihoodSpec(self.device)
         exact = self.objective == "likelihood" and self.inference in ("enumeration", "forest", "jt")
         return self.joint_likelihood(problem, vectors) if exact else None

@@ -20,6 +20,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import learn_unary, maximise_likelihood
 from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.whole_graph import WholeGraphSpec
+from relcrf.gpu.device import DEVICES
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.reduction import Role
 from relcrf.graph.scaling import scale_factors
@@ -164,6 +165,7 @@ class GatedBackend(AbstractBackend):
             for early stopping.
         patience: Number of iterations without improvement on the held-out data after which a stage stops.
         seed: Random seed.
+        device: `cpu`, or `gpu` to run belief propagation and its adjoint on a CUDA GPU.
     """
 
     name: ClassVar[str] = "gated"
@@ -202,9 +204,11 @@ class GatedBackend(AbstractBackend):
     validation_fraction: float = 0.1
     patience: int = 10
     seed: int = 0
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         self._require_one_of("loss", LOSSES)
+        self._require_one_of("device", DEVICES)
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("schedule", tuple(TRAINING_STAGES))
         self._require_one_of("unlabelled", ("ignore", "self", "em", "marginal"))
@@ -322,6 +326,7 @@ class GatedBackend(AbstractBackend):
             self.bp_iterations,
             self.training_gate_threshold,
             has_gates=self.gates != "none",
+            device=self.device,
         )
 
     def _draw_evidence(self, problem: Problem, eligible: np.ndarray, rng: np.random.Generator) -> Problem:
@@ -343,7 +348,7 @@ class GatedBackend(AbstractBackend):
         if not self.pretraining_iterations:
             return OptimiserState(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
         likelihood = problem.total_likelihood(
-            WholeGraphSpec(self.name, "bp", (("max_iterations", PRETRAINING_BP_ITERATIONS),))
+            WholeGraphSpec(self.name, "bp", (("max_iterations", PRETRAINING_BP_ITERATIONS), ("device", self.device)))
         )
         optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining_iterations)
         state = maximise_likelihood("likelihood", likelihood, optimiser, self.l2, lambda: start, monitor)
@@ -469,7 +474,7 @@ class GatedBackend(AbstractBackend):
         risk = self.joint_likelihood(problem, vectors).risk(problem)
         exponents = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
         scaled = replace(problem, graph=scale_factors(problem.graph, exponents))
-        method = partial(BeliefPropagation, max_iterations=self.bp_iterations, tolerance=0.0)
+        method = partial(BeliefPropagation, max_iterations=self.bp_iterations, tolerance=0.0, device=self.device)
         return (InferenceTask(scaled.reduced_graph(self.name), vectors["weights"], method),)
 
     def infer(

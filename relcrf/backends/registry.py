@@ -63,7 +63,9 @@ def make_backend(name: str, **settings: Any) -> AbstractBackend:
     names = setting_names(cls)
     if name == DEFAULT_BACKEND and (unknown := next((each for each in settings if each not in names), None)):
         message = f"backend '{name}' has no setting '{unknown}', because it chooses the backend and its settings"
-        hint = suggestion(unknown, names) or "name a backend that has this setting, e.g. --backend ess"
+        owners = [each for each in ("ess", *backend_names()) if unknown in setting_names(backend_class(each))]
+        example = f"name a backend that has this setting, e.g. --backend {owners[0]}" if owners else None
+        hint = suggestion(unknown, names) or example or f"valid settings: {listing(names)}"
         raise UsageError(Diagnostic("E304", message, hint=hint))
     values = convert_settings(cls, f"backend '{name}'", settings, names)
     if values.get("preset") in cls.presets:

@@ -11,6 +11,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, InferenceResult, Problem, run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.gpu.device import DEVICES
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
@@ -23,6 +24,9 @@ from relcrf.inference.result import (
     ignore_progress,
 )
 from relcrf.learning.likelihood import InferredLikelihood
+
+GPU_METHODS = ("auto", "bp")
+"""Inference methods with a setting `device` that may be a GPU."""
 
 MAX_TABLE_CELLS = 1 << 27
 """Maximum number of cells of all factor tables together; 2**27 cells take a gigabyte."""
@@ -80,11 +84,22 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
 
 class AbstractWholeGraphBackend(AbstractBackend):
-    """A backend that infers on the whole graph; the setting `inference` names the inference method."""
+    """A backend that infers on the whole graph; the setting `inference` names the inference method.
+
+    A backend that can use a GPU has a setting `device`, which is also one of its `method_settings`.
+    """
 
     method_settings: ClassVar[tuple[str, ...]] = ()
     """Names of the backend's settings that are also settings of the method."""
     inference: str
+
+    def _require_device(self, device: str) -> None:
+        """Raise UsageError if the value of setting `device` is unknown, or if the inference method cannot use this device."""
+        self._require_one_of("device", DEVICES)
+        if device == "gpu" and self.inference not in GPU_METHODS:
+            self._reject_setting(
+                "device", f"use --device cpu, or --set inference={GPU_METHODS[-1]}, which can use a GPU"
+            )
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraphSpec:
         settings = tuple((name, getattr(self, name)) for name in self.method_settings)
@@ -123,4 +138,6 @@ class _CheckedInference(AbstractInference):
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
         message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' for this graph: {error}"
-        return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))
+        on_gpu = ("device", "gpu") in self.spec.settings
+        hint = "use --device cpu" if on_gpu else "use --set inference=bp, or auto"
+        return UsageError(Diagnostic("E381", message, hint=hint))

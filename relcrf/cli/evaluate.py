@@ -19,6 +19,7 @@ from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import (
     BackendOption,
     BackendsOption,
+    DeviceOption,
     FoldOptions,
     GroundingOptions,
     ModelArgument,
@@ -26,6 +27,7 @@ from relcrf.cli.options import (
     SetOption,
     require_single_backend,
     split_names,
+    with_device,
 )
 from relcrf.cli.output import (
     parse_settings,
@@ -120,6 +122,7 @@ def evaluate(
     session: SessionOptions,
     backend: BackendsOption = None,
     setting: BackendSetOption = None,
+    device: DeviceOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -140,9 +143,10 @@ def evaluate(
 
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split by=Page.university
     """
+    setting = with_device(setting, device)
     if target.is_dir():
         if backend or setting or out is not None:
-            message = "--backend, --set and --out cannot be used with a run folder"
+            message = "--backend, --set, --device and --out cannot be used with a run folder"
             hint = "remove them, or evaluate a .rcrf model"
             raise UsageError(Diagnostic("E342", message, hint=hint))
         evaluation = _evaluate_run(target, tables, folds, session, split_names([rank]))

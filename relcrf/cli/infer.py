@@ -17,7 +17,7 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.options import SessionOptions
+from relcrf.cli.options import DeviceOption, SessionOptions, with_device
 from relcrf.cli.output import parse_settings, print_json, print_note
 from relcrf.cli.time_limit import exit_interrupted
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
@@ -87,6 +87,7 @@ def infer(
         str, typer.Option("--method", "-m", metavar="NAME", help=f"Inference method: {', '.join(METHODS)}.")
     ] = "auto",
     setting: MethodSetOption = None,
+    device: DeviceOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="PATH", help="Write the result to a file."),
@@ -97,7 +98,7 @@ def infer(
 
     Example: relcrf infer grid.uai --evidence grid.evid --task MAR --out grid.MAR
     """
-    chosen = parse_settings(setting)
+    chosen = parse_settings(with_device(setting, device))
     with _open_output(out) as target:
         with session.show_progress() as display:
             display.start_phase("reading the model")

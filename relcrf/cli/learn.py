@@ -25,6 +25,7 @@ from relcrf.cli.frame_output import write_frame
 from relcrf.cli.help_panels import LEARNING, RESOURCES
 from relcrf.cli.options import (
     BackendOption,
+    DeviceOption,
     GroundingOptions,
     HoldoutOptions,
     MaxFactorsOption,
@@ -35,6 +36,7 @@ from relcrf.cli.options import (
     SessionOptions,
     SetOption,
     require_single_backend,
+    with_device,
 )
 from relcrf.cli.output import (
     parse_choices,
@@ -64,6 +66,7 @@ class LearningOptions:
 
     backend: BackendOption = None
     setting: SetOption = None
+    device: DeviceOption = None
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +109,7 @@ class RunFolderOptions:
             "--export-model",
             metavar="PATH",
             rich_help_panel=LEARNING,
-            help="Write a .rcrf file with the selected candidates.",
+            help="Write a model with selected candidates.",
         ),
     ] = None
 
@@ -144,7 +147,7 @@ def train(
 
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --holdout cornell --out runs/webkb
     """
-    chosen, grid = parse_settings(learning.setting), parse_choices(learning.select)
+    chosen, grid = parse_settings(with_device(learning.setting, learning.device)), parse_choices(learning.select)
     backend = require_single_backend(learning.backend, DEFAULT_BACKEND)
     system = make_backend(backend, **chosen)
     for name, values in grid.items():
@@ -340,6 +343,7 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Attribute or relation to predict, if there are several.")
     ] = None,
     setting: OverrideSetOption = None,
+    device: DeviceOption = None,
     safe_csv: SafeCsvOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 4 if inference fails to converge.")] = False,
 ) -> None:
@@ -350,6 +354,7 @@ def predict(
     if out is not None:
         require_writable(out)
     fit, tables = api.load_fit(run), tables.for_run(run)
+    setting = with_device(setting, device, overrides="device" in fit.learned.settings)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
     with session.show_progress() as display:

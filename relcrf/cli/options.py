@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -31,10 +32,19 @@ from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.splits import HeldOutLabels, hold_out, labelled_in_grounding
 from relcrf.execution.memory import DEFAULT_MEMORY
+from relcrf.gpu.device import load_kernels
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
 from relcrf.progress_reporting import ProgressMonitor
+
+
+class Device(StrEnum):
+    """A device that runs kernels; see `relcrf.gpu.device.DEVICES`."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model, a .rcrf file.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by 'relcrf train'.")]
@@ -84,6 +94,15 @@ OverrideSetOption = Annotated[
         help="Override a training setting, e.g. inference=bp.",
     ),
 ]
+DeviceOption = Annotated[
+    Device | None,
+    typer.Option(
+        "--device",
+        metavar="cpu|gpu",
+        rich_help_panel=RESOURCES,
+        help="Device; short for --set device=...",
+    ),
+]
 
 SafeCsvOption = Annotated[
     bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
@@ -93,6 +112,24 @@ SafeCsvOption = Annotated[
 def split_names(texts: Sequence[str] | None) -> list[str]:
     """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""
     return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",") if name.strip()))
+
+
+def with_device(setting: Sequence[str] | None, device: Device | None, *, overrides: bool = False) -> list[str]:
+    """Return the values of `--set` with the setting that `--device` represents.
+
+    Args:
+        overrides: Whether a run may contain another device. Otherwise, the CPU is the default, which every backend supports,
+            and no setting represents it.
+
+    Raises:
+        UsageError: The device is a GPU, and no GPU is found (E382).
+    """
+    if device is None:
+        return list(setting or ())
+    others = [pair for pair in setting or () if not pair.startswith("device=")]
+    if device is Device.GPU:
+        load_kernels()  # raises the error before the tables are read
+    return [*others, f"device={device.value}"] if device is Device.GPU or overrides else others
 
 
 def require_single_backend(texts: Sequence[str] | None, default: str) -> str:

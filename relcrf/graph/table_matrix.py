@@ -54,9 +54,14 @@ def table_matrices(graph: ReducedGraph) -> TableMatrices | None:
     if sum(_estimate_entries(graph, terms) for terms in (*graph.node_terms, *graph.edge_terms)) > MAX_ENTRIES:
         return None
     return TableMatrices(
-        _matrix(graph, graph.node_terms, int(graph.state_start[-1])),
+        node_matrix(graph),
         _matrix(graph, graph.edge_terms, int(graph.table_start[-1])),
     )
+
+
+def node_matrix(graph: ReducedGraph) -> csr_array:
+    """Return the matrix whose product with the weights is `ReducedGraph.node_log_potentials`, of any size."""
+    return _matrix(graph, graph.node_terms, int(graph.state_start[-1]))
 
 
 def _estimate_entries(graph: ReducedGraph, terms: TableTerms) -> int:

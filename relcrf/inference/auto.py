@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relcrf.gpu.device import DEVICES
 from relcrf.graph.scope_components import ComponentSubset, extract_components, label_scope_components
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.belief_propagation import BeliefPropagation
@@ -41,6 +42,7 @@ class Auto(AbstractInference):
         memory: Memory limit of all clique tables, in bytes.
         damping: Damping of belief propagation.
         tolerance, max_iterations: Stopping criteria of belief propagation and dual decomposition.
+        device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
         observe: Callback that receives the verdicts of these two methods during the run.
     """
 
@@ -49,7 +51,12 @@ class Auto(AbstractInference):
     damping: float = 0.0
     tolerance: float = 1e-6
     max_iterations: int = 1000
+    device: str = "cpu"
     observe: Observer = ignore_progress
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise ValueError(f"unknown device {self.device!r}; use cpu or gpu")
 
     @cached_property
     def assignments(self) -> list[MethodAssignment]:
@@ -78,7 +85,7 @@ class Auto(AbstractInference):
             "max_iterations": self.max_iterations,
             "observe": self.observe,
         }
-        propagation = BeliefPropagation(rest.scopes, damping=self.damping, **settings)
+        propagation = BeliefPropagation(rest.scopes, damping=self.damping, device=self.device, **settings)
         return [*assignments, MethodAssignment(rest, propagation, DualDecomposition(rest.scopes, **settings))]
 
     @property

@@ -15,10 +15,20 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from relcrf.columns.offsets import offsets
+from relcrf.gpu.device import DEVICES
+from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    UnsupportedGraphError,
+    Verdict,
+    ignore_progress,
+)
 from relcrf.inference.spanning_trees import SpanningTrees, pair_information
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
@@ -85,11 +95,14 @@ class BeliefPropagation(AbstractInference):
             for marginals: each step mixes in the maximum spanning forest for the mutual information of the pairs, so that
             the upper bound of the log partition function decreases. 0 keeps the probabilities of the random forests.
         seed: Seed of the spanning forests.
+        device: `cpu` or `gpu`, a CUDA GPU for ordinary flooding on pairwise graphs. The GPU runs the rounds and computes the
+            marginals and the log partition function; most probable states are decoded on the CPU.
         observe: Callback that receives the current verdict after some rounds.
 
     Raises:
-        ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted and a factor has more than
-            two nodes.
+        ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted, or the device is a GPU, and a
+            factor has more than two nodes.
+        UsageError: At the first call, if the device is a GPU, and no GPU is found (E382).
     """
 
     scopes: Scopes
@@ -100,6 +113,7 @@ class BeliefPropagation(AbstractInference):
     appearance: str | None = None
     appearance_steps: int = 0
     seed: int = 0
+    device: str = "cpu"
     observe: Observer = ignore_progress
 
     def __post_init__(self) -> None:
@@ -111,8 +125,19 @@ class BeliefPropagation(AbstractInference):
             raise ValueError(f"unknown appearance {self.appearance!r}; use 'trees' or None")
         if self.appearance_steps < 0:
             raise ValueError(f"appearance_steps {self.appearance_steps} is negative")
+        if self.device not in DEVICES:
+            raise ValueError(f"unknown device {self.device!r}; use cpu or gpu")
+        if self.device == "gpu" and (self.schedule != "flooding" or self.appearance is not None):
+            raise ValueError(
+                "device 'gpu' supports only ordinary propagation with schedule 'flooding'; use device 'cpu'"
+            )
 
     def marginals(self, potentials: Potentials) -> Marginals:
+        if self.device == "gpu":
+            verdict = self._flood_on_gpu(potentials, maximum=False)
+            value, nodes, factors = self._gpu.beliefs()
+            is_possible = verdict.status != "diverged" and not np.isnan(nodes).any()
+            return Marginals(value if is_possible else -np.inf, nodes, factors, verdict)
         found = self._propagate(potentials, self._trees, maximum=False)
         bound = None
         if found.trees is not None and self._is_possible(found):
@@ -156,6 +181,17 @@ class BeliefPropagation(AbstractInference):
     @cached_property
     def _scratch(self) -> tuple[np.ndarray, ...]:
         return allocate_scratch(self._network)
+
+    @cached_property
+    def _gpu(self) -> PairFlooding:
+        """The arrays on the GPU.
+
+        Raises:
+            UnsupportedGraphError: If a factor has more than two nodes.
+        """
+        if (self.scopes.arity != 2).any():
+            raise UnsupportedGraphError("device 'gpu' supports factors of two nodes only")
+        return PairFlooding(self.scopes)
 
     @cached_property
     def _is_forest(self) -> bool:
@@ -212,6 +248,9 @@ class BeliefPropagation(AbstractInference):
                 uniform.
         """
         net, logs = self._network, potentials.factors
+        if self.device == "gpu":
+            verdict = self._flood_on_gpu(potentials, maximum)
+            return Propagation(None, net, *self._log_state(net, potentials, maximum, self._gpu.messages()), verdict)
         if trees is not None:
             net = net._replace(appearance=trees.appearance)
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
@@ -227,10 +266,23 @@ class BeliefPropagation(AbstractInference):
         else:
             verdict = self._iterate(self._make_step(net, tables, state, tolerance), tolerance)
         message = np.log(state.message) if linear else state.message
-        tables = self._message_tables(scaled, maximum, log=True, with_linear_values=False)
-        state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
+        return Propagation(trees, net, *self._log_state(net, scaled, maximum, message), verdict)
+
+    def _flood_on_gpu(self, potentials: Potentials, maximum: bool) -> Verdict:
+        """Run the flooding schedule on the GPU; the messages remain in `_gpu`."""
+        step = self._gpu.start(potentials, maximum, self.damping)
+        tolerance = self._stopping_residual(potentials)
+        return iterate(step, tolerance, self.max_iterations, self.observe, MAX_ROUNDS_PER_STEP)
+
+    def _log_state(
+        self, net: MessageNetwork, potentials: Potentials, maximum: bool, message: np.ndarray
+    ) -> tuple[MessageTables, MessageState]:
+        """Return the tables and the state for log messages."""
+        tables = self._message_tables(potentials, maximum, log=True, with_linear_values=False)
+        n_states = len(potentials.nodes)
+        state = MessageState(message, np.empty(n_states), np.empty(n_states, dtype=np.int64))
         schedules.compute_products(net, tables, state)
-        return Propagation(trees, net, tables, state, verdict)
+        return tables, state
 
     def _iterate(self, step: Step, tolerance: float) -> Verdict:
         n_cells = max(int(self.scopes.table_start[-1]), 1)

@@ -28,6 +28,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from relcrf.columns.offsets import offsets
+from relcrf.gpu.gated_pairs import GpuGatedPairs
 from relcrf.graph.gated_graph import GatedGraph
 from relcrf.graph.gates import GateFeatures
 from relcrf.kernels.gated_losses import BeliefLoss, cross_entropy_loss, linear_loss, squared_error_loss
@@ -93,6 +94,7 @@ class RiskSettings:
         threshold: Probability threshold of the gates in training.
         has_gates: Whether factors have gates; otherwise all factors are included.
         real: Floating-point type of inference, if the kernels support this type.
+        device: Device that runs belief propagation and its adjoint, `cpu` or `gpu`; a GPU uses float64.
     """
 
     loss: str = "squared"
@@ -101,6 +103,7 @@ class RiskSettings:
     threshold: float = 0.5
     has_gates: bool = True
     real: Precision = "float64"
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,19 +235,37 @@ class Risk:
 
     def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:
         """Return the mean loss of the beliefs and its derivatives."""
-        options = (self.settings.iterations, self.settings.real)
+        potentials = (nodes, tables, exponent)
         node_weights = self.scored / max(self.n_scored, 1)
         if self.settings.loss == "squared":
-            return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, squared_error_loss(self.states, node_weights), *options
-            )
+            return self._differentiate(*potentials, squared_error_loss(self.states, node_weights))
         if self.settings.loss == "cross-entropy":
-            return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, node_weights), *options
-            )
-        beliefs = propagate(self.layout, nodes, tables, exponent, *options)
-        value, loss = self._f_loss(beliefs.astype(np.float64))
-        return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
+            return self._differentiate(*potentials, cross_entropy_loss(self.states, node_weights))
+        value, loss = self._f_loss(self._propagate(self.layout, self._ends, *potentials))
+        return self._differentiate(*potentials, loss)._replace(value=value)
+
+    def _differentiate(
+        self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray, loss: BeliefLoss
+    ) -> LossGradient:
+        iterations = self.settings.iterations
+        if self.settings.device == "gpu":
+            return self._pairs_on_gpu.compute_loss_gradient(nodes, tables, exponent, loss, iterations)
+        return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, iterations, self.settings.real)
+
+    def _propagate(
+        self, layout: GatedLayout, ends: np.ndarray, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray
+    ) -> np.ndarray:
+        """Return the beliefs for the pairs of a layout, which have the nodes `ends`; float64."""
+        iterations = self.settings.iterations
+        if self.settings.device == "gpu":
+            pairs = self._pairs_on_gpu if layout is self.layout else GpuGatedPairs(layout, ends)
+            return pairs.propagate(nodes, tables, exponent, iterations)
+        beliefs = propagate(layout, nodes, tables, exponent, iterations, self.settings.real)
+        return beliefs.astype(np.float64)
+
+    @cached_property
+    def _pairs_on_gpu(self) -> GpuGatedPairs:
+        return GpuGatedPairs(self.layout, self._ends)
 
     def _f_loss(self, beliefs: np.ndarray) -> tuple[float, BeliefLoss]:
         """Return the loss (1 minus the F measure of the beliefs), and the linearisation of the loss."""
@@ -290,16 +311,15 @@ class Risk:
         nodes = self._node_potentials(weights, folded, exponent)
         messages = np.where(is_open, self.count_messages(is_open), 0)
         gate, used_pairs = exponent[graph.n_folded :], np.flatnonzero(messages[graph.n_folded :])
+        ends = self._ends
         if skip_closed and len(used_pairs) < graph.n_pairs:
             pair_class, start = graph.pair_class[used_pairs], graph.distinct_pairs.table_start
-            layout, gate = (
-                build_layout(graph.ungated.state_start, graph.pairs.edges[used_pairs], pair_class, start),
-                gate[used_pairs],
-            )
+            ends, gate = ends[used_pairs], gate[used_pairs]
+            layout = build_layout(graph.ungated.state_start, ends, pair_class, start)
         else:
             layout = self.layout
-        beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return PropagationResult(beliefs.astype(np.float64), is_open, messages, float(self._unit_costs @ messages))
+        beliefs = self._propagate(layout, ends, nodes, tables, gate)
+        return PropagationResult(beliefs, is_open, messages, float(self._unit_costs @ messages))
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
         """Return the exponents that `infer_with_hard_gates` uses for the factors of each group with gates.

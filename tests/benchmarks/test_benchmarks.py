@@ -40,6 +40,7 @@ KEYS = {
     "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "
     "ratio_max_over_sum",
     "gated": "pareto_gated pareto_static pareto_l1 ungated bayes ratio_gated_dense_100",
+    "gpu": "rows ratio_grid_k2 ratio_grid_k5 ratio_grid_k10 ratio_random_k2 ratio_random_k5 ratio_random_k10",
     "grounding": "cpu_over_sql peak_over_arrays out_of_core_peak_over_written bytes_per_pair_factor bytes_per_unary "
     "guard_share",
     "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states ratio_full_cfi "

@@ -16,6 +16,7 @@ FAST = {
     "estimators": ("estimators/test_structured.py",),
     "evaluation": ("evaluation/test_measures.py", "evaluation/test_splits.py"),
     "execution": ("execution/test_mapped_value.py", "execution/test_summation.py"),
+    "gpu": ("gpu/test_device.py",),
     "graph": ("graph/test_factor_graph.py", "graph/test_reduction.py"),
     "grounding": ("grounding/test_examples.py", "grounding/test_keys.py"),
     "inference": ("inference/test_junction_tree.py",),

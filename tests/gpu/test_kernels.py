@@ -1,0 +1,50 @@
+"""Tests of the kernels for GPUs: they agree with the CPU in Numba's simulator of CUDA and, where there is one, on a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_cases import CASES, run
+from numba import cuda
+
+SCRIPT = Path(__file__).parents[1] / "support" / "gpu_cases.py"
+
+IN_SIMULATOR = """
+import runpy, sys
+from relcrf.gpu import device
+device.THREADS = 8  # the simulator starts a thread of Python for each thread of a block
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="session")
+def simulated():
+    """The error of each case in the simulator, which a process enables before it imports Numba."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IN_SIMULATOR, SCRIPT],
+        env={
+            **os.environ,
+            "NUMBA_ENABLE_CUDASIM": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(SCRIPT.parent), os.environ.get("PYTHONPATH")))),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_in_simulator(case, simulated):
+    assert simulated[case] == ""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_gpu(case):
+    if not cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    assert run(case) == ""

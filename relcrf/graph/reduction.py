@@ -295,12 +295,13 @@ class ReducedGraph:
         cell = self.table_start[start:stop] + states[row] * self.cardinality[column].astype(np.int64) + states[column]
         return np.asarray(cell - self.table_start[start])
 
-    def edge_chunks(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of edges whose expanded tables fit into the cache, unless single tables are larger."""
+    def edge_chunks(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield ranges of the edges first..last-1 whose expanded tables fit into the cache, unless single tables are larger."""
         largest = int(np.diff(self.table_start).max(initial=1))
         step = max(1, min(CHUNK, MAX_CHUNK_CELLS // max(largest, 1)))
-        for start in range(0, self.n_edges, step):
-            yield start, min(start + step, self.n_edges)
+        last = self.n_edges if last is None else last
+        for start in range(first, last, step):
+            yield start, min(start + step, last)
 
     def with_edges(self, indices: np.ndarray) -> ReducedGraph:
         """Return the graph without cliques and with only the edges at `indices`, which must ascend."""

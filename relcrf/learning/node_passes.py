@@ -6,6 +6,8 @@ of the result, does not depend on the number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
@@ -42,7 +44,15 @@ def node_counts(graph: ReducedGraph, node_tables: np.ndarray) -> np.ndarray:
         graph.add_node_counts(node_tables[graph.state_start[start] : graph.state_start[stop]], out, start, stop)
         return out
 
-    return np.asarray(np.sum(map_lanes(graph.n_nodes, _cost(graph), count), axis=0))
+    return add_in_place(map_lanes(graph.n_nodes, _cost(graph), count))
+
+
+def add_in_place(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays, in their order; it overwrites the first one."""
+    total, *others = arrays
+    for each in others:
+        total += each
+    return total
 
 
 def _cost(graph: ReducedGraph) -> int:

@@ -12,7 +12,7 @@ from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import conditionals, pairs
 from relcrf.kernels.threads import freeze, map_lanes
 from relcrf.learning.likelihood import AbstractJointLikelihood, SharedEdgeTables, shared_edge_tables
-from relcrf.learning.node_passes import node_counts, node_potentials
+from relcrf.learning.node_passes import add_in_place, node_counts, node_potentials
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,14 @@ class PairLikelihood(AbstractJointLikelihood):
         graph, shared = self.graph, self._shared_tables
         assert shared is not None
         edge_tables = shared.graph.edge_log_potentials(weights)
-        node_top, node_weight = _exponentials(graph.state_start, node_tables)
+        node_top, node_weight = np.empty(graph.n_nodes), np.empty_like(node_tables)
+
+        def exponentiate(start: int, stop: int) -> None:
+            cells = slice(graph.state_start[start], graph.state_start[stop])
+            start_in_lane = graph.state_start[start : stop + 1] - graph.state_start[start]
+            node_top[start:stop], node_weight[cells] = _exponentials(start_in_lane, node_tables[cells])
+
+        map_lanes(graph.n_nodes, 4 * len(node_tables), exponentiate)
         table_top, edge_weight = _exponentials(shared.graph.table_start, edge_tables)
 
         def sum_lane(start: int, stop: int) -> tuple[float, np.ndarray, np.ndarray]:
@@ -111,8 +118,8 @@ class PairLikelihood(AbstractJointLikelihood):
         log_partition = sum(log_partitions) + float((self._degree * node_top)[linked].sum())
         log_partition += float((shared.n_edges * table_top).sum())
         expected = np.zeros(graph.graph.layout.size)
-        shared.graph.add_edge_counts(np.sum(edge_sums, axis=0), expected)
-        return log_partition, np.sum(node_sums, axis=0), expected
+        shared.graph.add_edge_counts(add_in_place(edge_sums), expected)
+        return log_partition, add_in_place(node_sums), expected
 
 
 def _exponentials(start: np.ndarray, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

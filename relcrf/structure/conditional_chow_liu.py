@@ -12,6 +12,8 @@ import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import pairs
+from relcrf.kernels.threads import map_lanes
+from relcrf.learning.node_passes import node_potentials
 from relcrf.learning.pair_likelihood import pair_tables
 from relcrf.structure.edge_kinds import edge_kind_values
 from relcrf.structure.spanning_forest import maximum_spanning_forest
@@ -26,12 +28,17 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
     The distribution of two ends i and j given the evidence e is P(x_i, x_j | e, u), with the structure weights u.
     """
-    node_tables = graph.node_log_potentials(structure_weights)
+    node_tables = node_potentials(graph, structure_weights)
     information = np.empty(graph.n_edges)
-    for start, stop in graph.edge_chunks():
-        tables, _ = pair_tables(graph, structure_weights, node_tables, start, stop)
-        starts = graph.table_start[start:stop] - graph.table_start[start]
-        pairs.mutual_information(graph.edges[start:stop], graph.cardinality, starts, tables, information[start:stop])
+
+    def fill(first: int, last: int) -> None:
+        for start, stop in graph.edge_chunks(first, last):
+            tables, _ = pair_tables(graph, structure_weights, node_tables, start, stop)
+            starts = graph.table_start[start:stop] - graph.table_start[start]
+            out = information[start:stop]
+            pairs.mutual_information(graph.edges[start:stop], graph.cardinality, starts, tables, out)
+
+    map_lanes(graph.n_edges, int(graph.table_start[-1]), fill)
     return information
 
 

@@ -50,7 +50,7 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="20,000 pages")
     parser.add_argument("--pages", type=int, default=100_000)
-    parser.add_argument("--memory", default="500MB", help="memory limit for tables and the ground graph")
+    parser.add_argument("--memory", default="auto", help="memory limit; see `relcrf train --help`")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

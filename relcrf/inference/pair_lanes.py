@@ -10,6 +10,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import pair_flooding
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.pair_flooding import LANES
+from relcrf.kernels.threads import map_lanes
 
 CELLS_PER_CHUNK = 1 << 16
 """Number of cells that are exponentiated at a time; this number of cells fits into the cache of a core."""
@@ -98,20 +99,39 @@ class PairLanes:
         next_product: np.ndarray,
         settings: tuple[bool, float, np.ndarray],
     ) -> float:
-        """Run one round; see `kernels.pair_flooding.flood`. `settings` are its `maximum`, `damping` and `appearance`."""
-        return float(
-            pair_flooding.flood(
+        """Run one round; see `kernels.pair_flooding.flood`. `settings` are its `maximum`, `damping` and `appearance`.
+
+        Several threads share the blocks of a large graph, in ranges that do not depend on the number of threads.
+        """
+        maximum, damping, appearance = settings
+
+        def flood_blocks(first: int, last: int) -> tuple[float, np.ndarray]:
+            # The first range multiplies its messages into the result; the others have products of their own.
+            out = next_product if first == 0 else np.ones_like(next_product)
+            ratio = pair_flooding.flood(
                 self.first,
                 self.second,
                 self.is_agreement,
-                *settings,
-                tables,
-                self.state_starts,
-                message,
+                maximum,
+                damping,
+                appearance[first:last],
+                tables[first:last],
+                self.state_starts[first:last],
+                message[first:last],
                 product,
-                next_product,
+                out,
             )
-        )
+            return float(ratio), out
+
+        ratios, products = zip(*map_lanes(len(message), tables.size, flood_blocks), strict=True)
+
+        def multiply(first: int, last: int) -> None:
+            for each in products[1:]:
+                next_product[first:last] *= each[first:last]
+
+        if len(products) > 1:
+            map_lanes(len(next_product), tables.size, multiply)
+        return float(max(ratios))
 
     def messages_by_pair(self, message: np.ndarray) -> np.ndarray:
         """Return, for each pair, the message to the first node and then to the second node, shape (n_pairs, first + second)."""

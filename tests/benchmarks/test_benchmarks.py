@@ -49,6 +49,7 @@ KEYS = {
     "kills": "seed commands total",
     "knowledge": "hierarchy kinship",
     "language": "lines_per_second import_ratio",
+    "limits": "machine kernels",
     "linkage": "records relcrf",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
     "optimisers": "web thermometers digits recipes",

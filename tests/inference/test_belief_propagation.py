@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, network
 
 import relcrf
-from relcrf.graph.scopes import Potentials
+from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
+from relcrf.kernels import threads
 
 LOOPY = {**LOOPS, **CLIQUES}
 
@@ -146,3 +148,23 @@ def test_impossible_state_is_not_reported_as_converged(appearance, seed):
     found = BeliefPropagation(scopes, appearance=appearance, damping=0.3).map_states(potentials)
     assert found.score == -np.inf and found.bound > -np.inf
     assert found.verdict.status == "not converged"
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_threads_share_a_large_graph_with_the_same_bits(damping, monkeypatch):
+    side, k = 24, 3
+    edges = np.array(grid_edges(side, side), dtype=np.int32)
+    rng = np.random.default_rng(1)
+    scopes = Scopes(np.full(side * side, k, dtype=np.int32), 2 * np.arange(len(edges) + 1), edges.ravel())
+    potentials = Potentials(rng.normal(size=side * side * k), rng.normal(size=len(edges) * k * k))
+    method = BeliefPropagation(scopes, damping=damping, max_iterations=30, tolerance=0.0)
+    alone = method.marginals(potentials)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
+    found = []
+    for n_threads in (1, 2, 3):
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
+        found.append(method.marginals(potentials))
+    np.testing.assert_allclose(found[0].nodes, alone.nodes, rtol=1e-12)
+    for other in found[1:]:
+        assert other.log_partition == found[0].log_partition
+        np.testing.assert_array_equal(other.nodes, found[0].nodes)

@@ -173,7 +173,7 @@ def pair_kernel(n_nodes: int) -> Kernel:
     arrays = (edges, cardinality, start, table_start, node, weights[0], table, weights[1], *sums)
     need = {"multiply_adds": 4 * K * K, "streamed_bytes": 16 + 6 * K, "random_rows": 2, "table_bytes": node.nbytes}
     return Kernel(
-        "pairs of ess, shared table", "pair", lambda: pairs.shared_pair_marginals(*arrays), len(edges), **need
+        "pairs of ess, shared table", "pair", lambda: pairs.SHARED_PAIR_KERNELS[K](*arrays), len(edges), **need
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -45,6 +47,12 @@ class PairLikelihood(AbstractJointLikelihood):
     @cached_property
     def _shared_tables(self) -> SharedEdgeTables | None:
         return shared_edge_tables(self.graph)
+
+    @cached_property
+    def _shared_kernel(self) -> Callable[..., float]:
+        sizes = np.unique(self.graph.cardinality).tolist()
+        known = len(sizes) == 1 and sizes[0] in pairs.SHARED_PAIR_KERNELS
+        return cast(Callable[..., float], pairs.SHARED_PAIR_KERNELS[sizes[0] if known else 0])
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Return the log partition functions and the expected pattern counts, each summed over all models."""
@@ -97,7 +105,7 @@ class PairLikelihood(AbstractJointLikelihood):
 
         def sum_lane(start: int, stop: int) -> tuple[float, np.ndarray, np.ndarray]:
             node_sum, edge_sum = np.zeros_like(node_tables), np.zeros_like(edge_tables)
-            log_partition = pairs.shared_pair_marginals(
+            log_partition = self._shared_kernel(
                 graph.edges[start:stop],
                 graph.cardinality,
                 graph.state_start,

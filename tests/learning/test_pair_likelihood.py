@@ -32,9 +32,10 @@ def linked_pages(seed, edge_features=Ones, forest=False, sizes=(2, 3)):
         sizes: The numbers of states of both halves of the pages.
     """
     rng = np.random.default_rng(seed)
+    distinct = sorted(set(sizes))
     sizes = np.repeat(np.array(sizes, dtype=np.int32), N // 2)
     groups, blocks = [], []
-    for size in (2, 3):
+    for size in distinct:
         pages = np.flatnonzero(sizes == size).astype(np.int32)
         groups.append(FactorGroup((pages,), (size,), bags(rng, len(pages)), None, len(blocks)))
         blocks.append(WeightBlock(f"word{size}", N_FEATURES, size))
@@ -45,7 +46,7 @@ def linked_pages(seed, edge_features=Ones, forest=False, sizes=(2, 3)):
         edges = rng.integers(N - 20, size=(900, 2))
         edges = edges[edges[:, 0] != edges[:, 1]]
     edges = rng.permuted(edges, axis=1).astype(np.int32)
-    for shape in itertools.product((2, 3), repeat=2):
+    for shape in itertools.product(distinct, repeat=2):
         some = edges[(sizes[edges] == shape).all(axis=1)]
         scope = tuple(np.ascontiguousarray(some[:, place]) for place in range(2))
         groups.append(FactorGroup(scope, shape, edge_features(len(some)), None, len(blocks)))
@@ -63,7 +64,7 @@ def weights_of(graph, scale):
     return scale * np.random.default_rng(9).normal(size=graph.graph.layout.size)
 
 
-@pytest.mark.parametrize("sizes", [(2, 3), (3, 3)])
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 3), (6, 6)])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 50.0, 1e4])
 def test_shared_tables_equal_separate_ones(scale, sizes):
     graph, states = linked_pages(0, sizes=sizes)

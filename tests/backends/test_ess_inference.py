@@ -8,6 +8,7 @@ import pytest
 
 import relcrf
 from relcrf import api
+from relcrf.backends import ess
 from relcrf.graph.reduction import Role, reduce_graph
 
 MODEL = relcrf.parse("""
@@ -145,3 +146,22 @@ def test_settings_that_contradict_each_other(small, settings):
     with pytest.raises(relcrf.UsageError) as caught:
         api.fit(MODEL, small[0], "ess", **settings)
     assert caught.value.diagnostics[0].code == "E305"
+
+
+def test_comparison_uses_components_with_edges(monkeypatch):
+    """Isolated variables have the same probabilities under all methods, so they must not be the compared sample."""
+    monkeypatch.setattr(ess, "MAX_COMPARED_EDGES", 10)
+    tables = page_tables(300, 8, 0)
+    isolated = [tables["page"].assign(id=np.arange(300) + 300 * copy) for copy in range(1, 11)]
+    tables["page"] = pd.concat((tables["page"], *isolated))
+    found = api.fit(MODEL, MODEL.ground(relcrf.Dataset(tables)), "ess").summary
+    assert abs(found["label_log_likelihood_all_bp"] - found["label_log_likelihood_tree_exact"]) > 0.1
+
+
+def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():
+    training, testing = (MODEL.ground(relcrf.Dataset(page_tables(1200, 8, seed))) for seed in (0, 1))
+    fit = api.fit(MODEL, training, "dense")
+    pseudo = api.fit(MODEL, training, "pseudo")
+    assert fit.summary["pseudo_iterations"] == pseudo.summary["weights_iterations"]
+    accuracy = predict(fit, testing).score().accuracy
+    assert accuracy > predict(api.fit(MODEL, training, "local"), testing).score().accuracy + 0.1

@@ -67,9 +67,7 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat_command(**values: Any) -> None:
-        if not gc.isenabled():  # `__main__` disables it during the imports
-            gc.freeze()
-            gc.enable()
+        gc.enable()  # `__main__` disables it during the imports
         _note_kernel_cache()
         filled = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
         command(**filled, **values)

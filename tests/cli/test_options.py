@@ -59,7 +59,6 @@ def test_command_enables_garbage_collector(run):
         assert gc.isenabled()
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def test_group_options_are_validated_and_documented(run):

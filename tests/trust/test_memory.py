@@ -124,7 +124,7 @@ def test_process_limit_ends_in_an_error(tmp_path):
     """Under `ulimit -v`, the estimate of learning exceeds what the process may still allocate."""
     model, data = write_pages(tmp_path / "data", 4000, 4000)
     limited = (
-        "import psutil, resource, sys; from relcrf.cli.main import run; "
+        "import psutil, resource, relcrf.api; from relcrf.cli.main import run; "
         "resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 1_000_000_000,) * 2); run()"
     )
     arguments = ("train", model, "--data", data, "--backend", "gated", "--out", tmp_path / "run")

@@ -74,6 +74,7 @@ CHILDREN = {
         "grounding",
         "memory",
         "startup",
+        "limits",
         "faults",
         "redesign",
     ),

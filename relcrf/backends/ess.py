@@ -25,7 +25,7 @@ from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, exact_method
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, moments_at
-from relcrf.backends.whole_graph import WholeGraphSpec
+from relcrf.backends.whole_graph import MAX_TABLE_CELLS, WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.components import label_components
 from relcrf.graph.reduction import ReducedGraph, Role
@@ -331,7 +331,9 @@ class EssBackend(AbstractLikelihoodBackend):
             pair = (replace(self, **default), replace(self, **choice))
             compare = partial(_compare_labels, backends=pair, vectors=vectors, fraction=fraction)
             first, second, squared_gain, n_labels = problem.map_reduce(compare).tolist()
-            gain, n = (second - first) / max(n_labels, 1.0), max(n_labels, 1.0)
+            if not n_labels:
+                break
+            gain, n = (second - first) / n_labels, n_labels
             for each, total in ((default, first), (choice, second)):
                 summary[f"label_log_likelihood_{each['edges']}_{each['inference']}"] = total / n
             standard_error = np.sqrt(max(squared_gain / n - gain**2, 0.0) / n)
@@ -421,12 +423,17 @@ def _compare_labels(
     if fraction < 1.0:
         component = label_components(problem.graph, problem.roles)
         graph = problem.reduced_graph(backends[0].name)
-        if not graph.n_edges:  # a shard of isolated variables
-            return np.zeros(4)
-        roots, n_edges = np.unique(component[graph.variables[graph.edges[:, 0]]], return_counts=True)
+        edge_component = component[graph.variables[graph.edges[:, 0]]]
+        roots, n_edges = np.unique(edge_component, return_counts=True)
         order = np.random.default_rng(0).permutation(len(roots))
         n_chosen = np.searchsorted(np.cumsum(n_edges[order]), fraction * n_edges.sum()) + 1
-        excluded = (problem.roles == Role.FREE) & ~np.isin(component, roots[order[:n_chosen]])
+        chosen = roots[order[:n_chosen]]
+        n_cells = np.diff(graph.table_start)[np.isin(edge_component, chosen)].sum()
+        if (
+            n_cells == 0 or n_cells > MAX_TABLE_CELLS
+        ):  # a shard of isolated variables, or too large for methods on all edges
+            return np.zeros(4)
+        excluded = (problem.roles == Role.FREE) & ~np.isin(component, chosen)
         problem = replace(problem, roles=np.where(excluded, Role.ABSENT, problem.roles).astype(np.int8))
     loaded = {name: vector.load() for name, vector in vectors.items()}
     first, second = (_label_log_probabilities(problem, backend, loaded) for backend in backends)

@@ -158,6 +158,14 @@ def test_comparison_uses_components_with_edges(monkeypatch):
     assert abs(found["label_log_likelihood_all_bp"] - found["label_log_likelihood_tree_exact"]) > 0.1
 
 
+def test_large_components_are_not_compared(monkeypatch):
+    monkeypatch.setattr(ess, "MAX_COMPARED_EDGES", 10)
+    monkeypatch.setattr(ess, "MAX_TABLE_CELLS", 1000)
+    found = api.fit(MODEL, MODEL.ground(relcrf.Dataset(page_tables(300, 8, 0))), "ess").summary
+    assert (found["edges"], found["inference"]) == ("tree", "exact")
+    assert not any(name.startswith("label_log_likelihood") for name in found)
+
+
 def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():
     training, testing = (MODEL.ground(relcrf.Dataset(page_tables(1200, 8, seed))) for seed in (0, 1))
     fit = api.fit(MODEL, training, "dense")

@@ -57,14 +57,14 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
 
 
 def map_lanes(n: int, cost: int, function: Callable[[int, int], T]) -> list[T]:
-    """Apply a function to `LANES` ranges lo..hi-1 of the indices 0..n-1, or to one range if the cost is small.
+    """Apply a function to `LANES` ranges lo..hi-1 of the indices 0..n-1, or to one range if n or the cost is small.
 
     The ranges depend only on the arguments, and the results are in their order.
 
     Args:
         cost: the total cost, in cells read.
     """
-    n_lanes = LANES if cost > MIN_PARALLEL_COST else 1
+    n_lanes = LANES if cost > MIN_PARALLEL_COST and n >= LANES else 1
     bounds = [n * lane // n_lanes for lane in range(n_lanes + 1)]
     n_threads = min(numba.config.NUMBA_NUM_THREADS, n_lanes)
     apply = map if n_threads == 1 else _pool(n_threads).map

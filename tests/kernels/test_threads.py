@@ -60,3 +60,13 @@ def test_scratch_is_reused_within_a_thread_only():
 def test_large_scratch_is_not_cached():
     large = threads.MAX_CACHED_BYTES // 8 + 1
     assert not np.shares_memory(thread_scratch(large, "float64"), thread_scratch(large, "float64"))
+
+
+@pytest.mark.parametrize(
+    ("n", "cost", "n_lanes"), [(10, threads.MIN_PARALLEL_COST + 1, 4), (3, 1 << 40, 1), (10, 1, 1)]
+)
+def test_lanes_are_not_empty(n, cost, n_lanes):
+    ranges = threads.map_lanes(n, cost, lambda lo, hi: (lo, hi))
+    assert len(ranges) == n_lanes
+    assert [k for lo, hi in ranges for k in range(lo, hi)] == list(range(n))
+    assert all(lo < hi for lo, hi in ranges)

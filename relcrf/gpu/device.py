@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaPerformanceWarning
 
 from relcrf.errors import Diagnostic, UsageError
 
@@ -41,7 +42,8 @@ def launch(kernel: Any, n_threads: int, *arguments: Any) -> None:
     if n_threads:
         threads = min(THREADS, n_threads)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Numba warns of kernels that are too small to occupy the whole GPU
+            # Numba warns of kernels that are too small to occupy the whole GPU.
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)
             kernel[-(-n_threads // threads), threads](*arguments)
 
 

@@ -78,14 +78,7 @@ class PairLikelihood(AbstractJointLikelihood):
             tables, log_partitions = pair_tables(graph, weights, node_tables, start, stop)
             log_partition += float(log_partitions.sum())
             graph.add_edge_counts(tables, expected, start, stop)
-            pairs.add_to_nodes(
-                graph.edges[start:stop],
-                graph.cardinality,
-                graph.state_start,
-                _starts(graph, start, stop),
-                tables,
-                expected_nodes,
-            )
+            pairs.add_to_nodes(*_pair_arrays(graph, start, stop), tables, expected_nodes)
         return log_partition, expected_nodes, expected
 
     def _sum_shared_edges(self, weights: np.ndarray, node_tables: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -143,17 +136,11 @@ def pair_tables(
     """Return the flat joint marginals and the log partition functions, shape (n,), of the n edges start..stop-1."""
     tables = graph.edge_log_potentials(weights, start, stop)
     log_partitions = np.empty(stop - start)
-    pairs.pair_marginals(
-        graph.edges[start:stop],
-        graph.cardinality,
-        graph.state_start,
-        _starts(graph, start, stop),
-        node_tables,
-        tables,
-        log_partitions,
-    )
+    pairs.pair_marginals(*_pair_arrays(graph, start, stop), node_tables, tables, log_partitions)
     return tables, log_partitions
 
 
-def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
-    return np.asarray(graph.table_start[start:stop] - graph.table_start[start])
+def _pair_arrays(graph: ReducedGraph, start: int, stop: int) -> tuple[np.ndarray, ...]:
+    """Return the first arguments of the kernels of pairs, for the edges start..stop-1 and tables of these edges only."""
+    table_start = graph.table_start[start:stop] - graph.table_start[start]
+    return graph.edges[start:stop], graph.cardinality, graph.state_start, table_start

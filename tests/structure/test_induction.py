@@ -1,5 +1,7 @@
 """Feature induction with billions of candidate pairs, and with keys that are compared by a part of the key."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from induction import induced
@@ -12,7 +14,7 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 from relcrf.learning.literal_likelihood import LiteralLikelihood
-from relcrf.structure.induction import key_means, key_sums
+from relcrf.structure.induction import ContrastiveInduction, key_means, key_sums
 
 
 def test_chosen_pair_is_not_proposed_again_among_billions():
@@ -31,6 +33,28 @@ def test_chosen_pair_is_not_proposed_again_among_billions():
     extended = model.with_candidates(first)
     assert len(induced(extended, np.array([0.1]), [1.5], 1, error_threshold=0.4, signal_threshold=0.4)[0]) == 0
     assert len(induced(model, np.empty(0), [1.5], 1, error_threshold=0.4, signal_threshold=0.4)[0]) == 1
+
+
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_exact_gradients_are_computed_where_all_estimates_are_too_small(falls_back):
+    rng = np.random.default_rng(0)
+    n_keys, n_samples = 6, 200
+    key, sample = (each.ravel() for each in np.meshgrid(np.arange(n_keys), np.arange(n_samples), indexing="ij"))
+    side = CandidateSide.from_cells(n_keys, key, sample, np.arange(len(key)), np.array([0.0, 1.0]))
+    space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_samples)
+    labels = (rng.random((n_keys, n_samples)) < 0.5).astype(np.int32)
+    labels[1] = labels[0]  # one pair of keys that depend on each other
+    graph = FactorGraph(np.full(len(key), 2, dtype=np.int32), (), WeightLayout(()))
+    base = blanket_graph(graph, np.full(len(key), Role.FREE, dtype=np.int8), labels.ravel())
+    model = LiteralLikelihood.build(base, labels.ravel(), (space,))
+    scorer = SimpleNamespace(model=model, point=np.empty(0), l1=(1.0,))
+    # No error of a probability exceeds the threshold, so that all estimates are 0.
+    rule = ContrastiveInduction(1, 0.9, 0.9, falls_back=falls_back)
+    found = rule.choose(scorer, None)
+    assert found.is_exhausted is not falls_back
+    if falls_back:
+        best = rule.exact().choose(scorer, None)
+        assert found.candidates.rows.T.tolist() == best.candidates.rows.T.tolist()
 
 
 RANKED = """

@@ -19,8 +19,8 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference
 from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood, InferredLikelihood
 
-MAX_CLIQUE_BYTES = 1 << 32
-"""Maximum memory of the clique tables in bytes; 2**32 bytes are 4 GiB."""
+MAX_CELLS = 1 << 29
+"""Maximum number of cells of all cliques; 2**29 cells take about five seconds per evaluation of the likelihood."""
 
 
 def exact_likelihood(
@@ -73,9 +73,9 @@ def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:
 
 
 def _junction_tree(scopes: Scopes) -> AbstractInference:
-    inference = JunctionTree(scopes, MAX_CLIQUE_BYTES)
+    inference = JunctionTree(scopes, max_cells=MAX_CELLS)
     try:
-        inference.clique_tree.check_memory()
+        inference.clique_tree.check_limits()
     except CliqueTooLargeError as error:
         message = f"the graph is too large for exact inference with this treewidth: {error}"
         raise UsageError(Diagnostic("E308", message, hint="use --set treewidth=1")) from None

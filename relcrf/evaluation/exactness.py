@@ -22,8 +22,8 @@ JOINT_BITS = 20.0
 
 MAX_VARIABLES = 16
 
-MAX_TREE_BYTES = 1 << 28
-"""Maximum bytes of the junction tree's tables; learned edges may connect subgraphs, whose union may be too large."""
+MAX_TREE_CELLS = 1 << 25
+"""Maximum number of cells of the junction tree's cliques; learned edges may connect subgraphs, whose union may be too large."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ def measure_exactness(
     roles = np.where(compared, Role.FREE, roles).astype(np.int8)
     query = replace(problem, roles=roles, queries=compared).with_candidates(learned.chosen_candidates)
     graph = reduce_graph(query.graph, query.roles, query.states)
-    tree = JunctionTree(graph.scopes, MAX_TREE_BYTES)
+    tree = JunctionTree(graph.scopes, max_cells=MAX_TREE_CELLS)
     try:
-        tree.clique_tree.check_memory()
+        tree.clique_tree.check_limits()
     except CliqueTooLargeError:
         return None
     exact = tree.marginals(graph.potentials(learned.vectors["weights"])).nodes

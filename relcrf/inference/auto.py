@@ -36,10 +36,12 @@ class Auto(AbstractInference):
     Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, loopy belief
     propagation computes marginals; dual decomposition computes most probable states and an upper bound of the best score.
 
-    The junction tree is used for components in ascending order of memory, as long as the total is within the memory limit.
+    The junction tree is used for components in ascending order of the number of cells, as long as the totals are within the
+    limits.
 
     Args:
-        memory: Memory limit of all clique tables, in bytes.
+        memory: Limit of all messages of the junction trees, in bytes.
+        max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
         damping: Damping of belief propagation.
         tolerance, max_iterations: Stopping criteria of belief propagation and dual decomposition.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
@@ -48,6 +50,7 @@ class Auto(AbstractInference):
 
     scopes: Scopes
     memory: int = 1 << 28
+    max_cells: int = 1 << 25
     damping: float = 0.0
     tolerance: float = 1e-6
     max_iterations: int = 1000
@@ -70,7 +73,7 @@ class Auto(AbstractInference):
         if is_tree.all():
             return assignments
         others = extract_components(self.scopes, ~is_tree)
-        method = JunctionTree(others.scopes, self.memory)
+        method = JunctionTree(others.scopes, self.memory, self.max_cells)
         affordable = _affordable_mask(method)
         if affordable.all():
             return [*assignments, _assign_method(others, method)]
@@ -78,7 +81,7 @@ class Auto(AbstractInference):
         is_affordable[others.nodes] = affordable
         if affordable.any():
             small = extract_components(self.scopes, is_affordable)
-            assignments.append(_assign_method(small, JunctionTree(small.scopes, self.memory)))
+            assignments.append(_assign_method(small, JunctionTree(small.scopes, self.memory, self.max_cells)))
         rest = extract_components(self.scopes, ~is_tree & ~is_affordable)
         settings: dict[str, Any] = {
             "tolerance": self.tolerance,
@@ -135,11 +138,12 @@ def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
 
 
 def _affordable_mask(method: JunctionTree) -> np.ndarray:
-    """Return a mask of the nodes whose component fits into the memory limit together with all cheaper components."""
+    """Return a mask of the nodes whose component is within the limits together with all cheaper components."""
     tree = method.clique_tree
     roots = np.flatnonzero(tree.component == np.arange(len(tree.component)))
-    by_cost = roots[np.argsort(tree.component_bytes[roots], kind="stable")]
-    affordable = by_cost[np.cumsum(tree.component_bytes[by_cost]) <= method.memory]
+    by_cost = roots[np.argsort(tree.component_cells[roots], kind="stable")]
+    is_affordable = np.cumsum(tree.component_cells[by_cost]) <= method.max_cells
+    affordable = by_cost[is_affordable & (np.cumsum(tree.component_bytes[by_cost]) <= method.memory)]
     return np.isin(tree.component, affordable)
 
 

@@ -1,4 +1,4 @@
-"""Clique trees of all connected components; their memory requirement is known before any table is allocated."""
+"""Clique trees of all connected components; their cost is known before any table is allocated."""
 
 from __future__ import annotations
 
@@ -12,47 +12,61 @@ from relcrf.columns.offsets import offsets
 from relcrf.errors import listing
 from relcrf.graph.scope_components import label_scope_components
 from relcrf.graph.scopes import Scopes
+from relcrf.inference.clique_layout import MaximalCliques, arrange_cliques
+from relcrf.inference.elimination_order import (
+    MIN_SEARCHED_CELLS,
+    STEPS_PER_CELL,
+    Elimination,
+    greedy_rule,
+    node_weights,
+    search_order,
+)
 from relcrf.inference.result import UnsupportedGraphError
 from relcrf.kernels import elimination
-from relcrf.kernels.junction_tree import CliqueForest
+from relcrf.kernels.clique_blocks import CliqueForest
+from relcrf.kernels.elimination import LOG2_SCALE
 
-LOG2_SCALE = 1 << 20
-"""Factor that converts base-2 logarithms of cardinalities to integers; sums of integers do not depend on the order."""
-
-BYTES_PER_CELL = 8
-"""Bytes of a table cell, float64."""
+BYTES_PER_CELL = 16
+"""Bytes of a message's cell: a float64 number for the upward pass, and one for the downward pass."""
 
 MAX_CLIQUE_CELLS = 1 << 40
-"""Maximum number of cells of a clique for any memory limit; sums then fit into 64-bit integers."""
+"""Maximum number of cells of a clique for any limits; sums then fit into 64-bit integers."""
 
 
 class CliqueTooLargeError(UnsupportedGraphError):
-    """The error that exact inference exceeds its memory limit.
+    """The error that exact inference exceeds a limit.
 
     Args:
-        nodes: Nodes of the clique that is too large, or of the largest clique if only the total is too large.
-        n_cells: Number of cells of the clique's table.
-        required_bytes: Lower bound of the required memory; the exact value is unknown, because elimination stops early.
-        memory: Memory limit in bytes.
+        nodes: Nodes of the largest clique, or of the clique at which elimination stopped.
+        n_cells: Number of cells of this clique's table.
+        required: Lower bound of what all cliques require; the exact value is unknown if elimination stops early.
+        limit: The limit.
+        is_memory: Whether the limit is `memory`, in bytes, rather than `max_cells`.
     """
 
-    def __init__(self, nodes: list[int], n_cells: int, required_bytes: int, memory: int) -> None:
-        self.nodes, self.n_cells, self.required_bytes, self.memory = nodes, n_cells, required_bytes, memory
+    def __init__(self, nodes: list[int], n_cells: int, required: int, limit: int, is_memory: bool = False) -> None:
+        self.nodes, self.n_cells, self.required, self.limit, self.is_memory = nodes, n_cells, required, limit, is_memory
+        need = (
+            f"the messages need at least {_format_amount(required)} bytes"
+            if is_memory
+            else (f"all cliques have at least {_format_amount(required)} cells")
+        )
         super().__init__(
-            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells; the clique tables "
-            f"need at least {_format_amount(required_bytes)} bytes, and the limit is {_format_amount(memory)}"
+            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells; {need}, and the limit "
+            f"({'memory' if is_memory else 'max_cells'}) is {_format_amount(limit)}"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class CliqueTree:
-    """The maximal cliques of all components that fit into the memory limit.
+    """The maximal cliques of all components that do not exceed the limits.
 
     Args:
         scopes: Scopes of the graph.
         component: The component of each node, represented by the lowest node index in the component, shape (n_nodes,).
         errors: The error of each component whose cliques are too large, by lowest node; `cliques` omits these components.
-        memory: Memory limit for the clique tables of one component, in bytes.
+        memory: Limit of the messages, in bytes.
+        max_cells: Limit of the cells of all cliques.
         cliques: The cliques, children before parents.
     """
 
@@ -60,16 +74,17 @@ class CliqueTree:
     component: np.ndarray
     errors: dict[int, CliqueTooLargeError]
     memory: int
+    max_cells: int
     cliques: CliqueForest
 
     @property
     def n_cliques(self) -> int:
         return len(self.cliques.parent)
 
-    @property
-    def n_cells(self) -> int:
-        """Return the number of cells of all clique tables."""
-        return int(self.cliques.cell_start[-1])
+    @cached_property
+    def clique_cells(self) -> np.ndarray:
+        """Return the number of cells of each clique's table, shape (n_cliques,), int64."""
+        return np.asarray(self.cliques.n_rows * self.cliques.n_columns)
 
     @property
     def max_clique_size(self) -> int:
@@ -77,23 +92,32 @@ class CliqueTree:
         return int(np.diff(self.cliques.start).max(initial=1))
 
     @cached_property
+    def component_cells(self) -> np.ndarray:
+        """Return the cells of each component's cliques, indexed by lowest node, shape (n_nodes,); inf if too large."""
+        return self._sum_by_component(self.clique_cells)
+
+    @cached_property
     def component_bytes(self) -> np.ndarray:
-        """Return the bytes of each component's clique tables, indexed by lowest node, shape (n_nodes,); inf if too large."""
-        clique_component = self.component[self.cliques.node[self.cliques.start[:-1]]]
+        """Return the bytes of each component's messages, indexed by lowest node, shape (n_nodes,); inf if too large."""
+        return self._sum_by_component(BYTES_PER_CELL * self.cliques.n_rows)
+
+    def _sum_by_component(self, values: np.ndarray) -> np.ndarray:
         out = np.zeros(self.scopes.n_nodes)
-        np.add.at(out, clique_component, BYTES_PER_CELL * np.diff(self.cliques.cell_start))
+        np.add.at(out, self.component[self.cliques.node[self.cliques.start[:-1]]], values)
         out[list(self.errors)] = np.inf
         return out
 
-    def check_memory(self) -> None:
-        """Raise CliqueTooLargeError if a component, or all components together, exceed the memory limit."""
+    def check_limits(self) -> None:
+        """Raise CliqueTooLargeError if a component, or all components together, exceed a limit."""
         for error in self.errors.values():
             raise error
-        if BYTES_PER_CELL * self.n_cells > self.memory:
-            trees = self.cliques
-            largest = int(np.diff(trees.cell_start).argmax())
-            nodes = trees.node[trees.start[largest] : trees.start[largest + 1]]
-            raise _make_error(self.scopes, nodes, BYTES_PER_CELL * self.n_cells, self.memory)
+        n_bytes, n_cells = BYTES_PER_CELL * int(self.cliques.n_rows.sum()), int(self.clique_cells.sum())
+        if n_bytes > self.memory or n_cells > self.max_cells:
+            largest = int(self.clique_cells.argmax())
+            nodes = self.cliques.node[self.cliques.start[largest] : self.cliques.start[largest + 1]]
+            if n_bytes > self.memory:
+                raise _make_error(self.scopes, nodes, n_bytes, self.memory, is_memory=True)
+            raise _make_error(self.scopes, nodes, n_cells, self.max_cells)
 
 
 def _format_amount(n: int) -> str:
@@ -101,9 +125,11 @@ def _format_amount(n: int) -> str:
     return f"{n:,}" if n < 10**6 else f"{n:.3g}" if n < 10**300 else f"1e{int(math.log10(n))}"
 
 
-def _make_error(scopes: Scopes, nodes: np.ndarray, required_bytes: int, memory: int) -> CliqueTooLargeError:
+def _make_error(
+    scopes: Scopes, nodes: np.ndarray, required: int, limit: int, is_memory: bool = False
+) -> CliqueTooLargeError:
     n_cells = math.prod(scopes.cardinality[nodes].tolist())
-    return CliqueTooLargeError(sorted(nodes.tolist()), n_cells, max(required_bytes, BYTES_PER_CELL * n_cells), memory)
+    return CliqueTooLargeError(sorted(nodes.tolist()), n_cells, required or n_cells, limit, is_memory)
 
 
 def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
@@ -126,17 +152,20 @@ def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
-def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
-    """Build clique trees by min-fill elimination; the elimination of a component that exceeds `memory` bytes stops early."""
+def build_clique_tree(scopes: Scopes, memory: int, max_cells: int) -> CliqueTree:
+    """Build clique trees by greedy elimination; the orders of components with large cliques are searched.
+
+    The elimination of a component stops early at a clique of more than `max_cells` cells.
+    """
     component = label_scope_components(scopes)
-    weight = np.rint(LOG2_SCALE * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
-    max_cells = min(max(1, memory // BYTES_PER_CELL), MAX_CLIQUE_CELLS)
-    limit = int(LOG2_SCALE * math.log2(max_cells)) + 64  # allows for rounding of `weight`
+    weight = node_weights(scopes.cardinality)
+    largest = min(max(1, max_cells), MAX_CLIQUE_CELLS)
+    limit = int(LOG2_SCALE * math.log2(largest)) + 64  # allows for rounding of `weight`
     errors: dict[int, CliqueTooLargeError] = {}
 
     def reject(node: int, clique: np.ndarray) -> None:
         if int(component[node]) not in errors:
-            errors[int(component[node])] = _make_error(scopes, clique, 0, memory)
+            errors[int(component[node])] = _make_error(scopes, clique, 0, max_cells)
 
     def is_accepted() -> np.ndarray:
         return ~np.isin(component, list(errors))
@@ -144,41 +173,60 @@ def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
     for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
         reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
     pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
-    order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
-    for with_fill_in in (False, True):  # the pass without fill-in is a cheap lower bound
+    found, hopeless = None, set(errors)
+    for add_edges in (False, True):  # the pass without edges is a cheap lower bound
+        hopeless = set(errors)
         accepted = is_accepted()
         remaining = pairs[accepted[pairs[:, 0]]]
         first, second = np.ascontiguousarray(remaining[:, 0]), np.ascontiguousarray(remaining[:, 1])
-        order, start, member, stopped = elimination.eliminate(
-            weight, component, accepted, first, second, limit, with_fill_in
-        )
-        for step in stopped[stopped >= 0]:
-            reject(order[step], member[start[step] : start[step + 1]])
-    is_kept = ~np.isin(component[order], list(errors))
-    cliques = _assemble(scopes, *elimination.maximal_cliques(scopes.n_nodes, order, start, member, is_kept))
-    return CliqueTree(scopes, component, errors, memory, cliques)
+        rule = greedy_rule(scopes.n_nodes, add_edges=add_edges)
+        arguments = (weight, component, accepted, first, second, limit, np.inf, rule)
+        found = Elimination(*elimination.eliminate(*arguments))
+        for step in found.too_heavy[found.too_heavy >= 0]:
+            reject(found.order[step], found.member[found.start[step] : found.start[step + 1]])
+    assert found is not None
+    searched = _search_orders(scopes, component, pairs, found, set(errors) - hopeless, limit, max_cells)
+    for root in searched:
+        errors.pop(root, None)
+    is_kept = ~np.isin(component[found.order], [*errors, *searched])
+    parts = [(found.order, np.diff(found.start), found.member), *searched.values()]
+    order, sizes, member = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    is_kept = np.concatenate((is_kept, np.ones(len(order) - len(is_kept), dtype=np.bool_)))
+    maximal = MaximalCliques(*elimination.maximal_cliques(scopes.n_nodes, order, offsets(sizes), member, is_kept))
+    return CliqueTree(scopes, component, errors, memory, max_cells, arrange_cliques(scopes, order, maximal))
 
 
-def _assemble(
+def _search_orders(
     scopes: Scopes,
-    clique_start: np.ndarray,
-    clique_node: np.ndarray,
-    n_shared: np.ndarray,
-    parent: np.ndarray,
-    owner: np.ndarray,
-) -> CliqueForest:
-    """Return maximal cliques with table layouts and assigned factors; see `elimination.maximal_cliques` for the arguments."""
-    sizes = np.diff(clique_start)
-    is_shared = np.arange(len(clique_node)) - np.repeat(clique_start[:-1], sizes) < np.repeat(n_shared, sizes)
-    cardinality = scopes.cardinality[clique_node].astype(np.int64)
-    n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
-    n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    # A factor is assigned to the first clique of which a node of the factor is an own node. Nodes with one state are ignored,
-    # unless all nodes of the factor have one state.
-    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, owner[scopes.node], len(parent))
-    assigned = np.minimum.reduceat(slot_clique, scopes.start[:-1])
-    assigned = np.where(assigned == len(parent), owner[scopes.node[scopes.start[:-1]]], assigned)
-    factor = np.argsort(assigned, kind="stable")
-    factor_start = np.searchsorted(assigned[factor], np.arange(len(parent) + 1))
-    tables = n_rows, n_columns, offsets(n_rows * n_columns), offsets(n_rows)
-    return CliqueForest(clique_start, clique_node, n_shared, *tables, parent, factor_start, factor)
+    component: np.ndarray,
+    pairs: np.ndarray,
+    found: Elimination,
+    rejected: set[int],
+    limit: int,
+    max_cells: int,
+) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Search better orders for the components with large cliques.
+
+    Args:
+        pairs: Adjacent nodes, shape (n_pairs, 2).
+        found: The greedy elimination.
+        rejected: Components, by lowest node, that the greedy elimination did not complete.
+
+    Returns:
+        By the lowest node of a component: the order, the sizes of the cliques, and their nodes.
+    """
+    cells = np.zeros(scopes.n_nodes)
+    if len(found.order):
+        clique_weight = np.add.reduceat(node_weights(scopes.cardinality)[found.member], found.start[:-1])
+        np.add.at(cells, component[found.order], 2.0 ** (clique_weight / LOG2_SCALE))
+    roots = np.union1d(np.flatnonzero(cells > MIN_SEARCHED_CELLS), list(rejected)).astype(np.int64)
+    max_steps = int(STEPS_PER_CELL * max_cells)
+    out = {}
+    for root in roots.tolist():
+        nodes = np.flatnonzero(component == root)
+        edges = np.searchsorted(nodes, pairs[component[pairs[:, 0]] == root]).astype(np.int32)
+        ends = np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1])
+        best = search_order(scopes.cardinality[nodes], *ends, limit, max_steps)
+        if best is not None:
+            out[root] = nodes[best.order].astype(np.int32), np.diff(best.start), nodes[best.member].astype(np.int32)
+    return out

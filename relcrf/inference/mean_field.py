@@ -34,6 +34,9 @@ from relcrf.kernels.mean_field import FactorParts
 MAX_ENUMERATED_STATES = 1 << 12
 """Maximum number of joint states of an enumerated block; for larger blocks a junction tree is faster."""
 
+MAX_BLOCK_CELLS = 1 << 27
+"""Maximum number of cells of a block's cliques; 2**27 cells take about two seconds per update of the block."""
+
 
 @dataclass(frozen=True, eq=False)
 class MeanField(AbstractInference):
@@ -276,9 +279,9 @@ class _JunctionTreeBlock:
         own_parts, arity = own_parts[arity > 1], arity[arity > 1]
         slots = parts.slot[entries_of_runs(parts.slot_start, own_parts)]
         block_scopes = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[slots]))
-        inference = JunctionTree(block_scopes)
+        inference = JunctionTree(block_scopes, max_cells=MAX_BLOCK_CELLS)
         try:
-            inference.clique_tree.check_memory()
+            inference.clique_tree.check_limits()
         except CliqueTooLargeError as error:
             name = block if method.blocks is None else np.unique(method.blocks)[block]
             raise UnsupportedGraphError(f"block {name} of {len(nodes)} nodes is too large: {error}") from None

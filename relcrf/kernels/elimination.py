@@ -1,19 +1,24 @@
-"""Node elimination by min-fill, and the maximal cliques of the resulting chordal graph.
+"""Greedy elimination of nodes, and the maximal cliques of the resulting chordal graph.
 
 A *missing pair* of a node is a pair of its neighbours without an edge; elimination of the node would add this edge
-(fill-in). The number of missing pairs of each node is updated incrementally.
+(fill-in). The *fill* of a node is the sum of the weights of its missing pairs; it is updated incrementally.
 
-Source: min-fill, as in Kjaerulff (1990).
+Source: min-fill and weighted min-fill, as in Kjaerulff (1990).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import boolean, int32, int64
+from numba import boolean, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel
 
 INT, LONG, BOOL = int32[::1], int64[::1], boolean[::1]
+
+LOG2_SCALE = 1 << 20
+"""Factor that converts base-2 logarithms of cardinalities to integers; sums of integers do not depend on the order."""
 
 _HASH_MULTIPLIER = -7046029254386353131
 """2^64 divided by the golden ratio, as a signed integer: multiplication spreads consecutive keys (Fibonacci hashing)."""
@@ -81,10 +86,12 @@ def _collect_neighbours(v, head, next_item, item, alive, out):
 
 
 @kernel()
-def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed):
-    """Insert a new edge (a, b) into `pairs`; update the number of missing pairs of a, b and their common neighbours.
+def _update_fill(a, b, pairs, head, next_item, item, alive, factor, strength, fill, scratch, changed, n_changed):
+    """Insert a new edge (a, b) into `pairs`; update the fill of a, b and their common neighbours.
 
     Args:
+        factor: weight of each node in the weights of pairs; the weight of a pair is the product for its nodes.
+        strength: sum of `factor` over the remaining neighbours of each node.
         changed: the first row is a list of `n_changed` distinct nodes, to which the common neighbours are appended; the
             second row flags the nodes in the list.
 
@@ -93,107 +100,133 @@ def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, mis
     """
     n_nodes = len(head)
     smaller, larger = a, b
-    if degree[a] > degree[b]:
+    if strength[a] > strength[b]:
         smaller, larger = b, a
     common = 0
     for k in range(_collect_neighbours(smaller, head, next_item, item, alive, scratch)):
         c = scratch[k]
         slot, key = _find_slot(c, larger, n_nodes, pairs)
         if pairs[slot] == key:
-            common += 1
-            missing[c] -= 1
+            common += factor[c]
+            fill[c] -= factor[a] * factor[b]
             if changed[1, c] == 0:
                 changed[1, c] = 1
                 changed[0, n_changed] = c
                 n_changed += 1
-    missing[a] += degree[a] - common
-    missing[b] += degree[b] - common
+    fill[a] += factor[b] * (strength[a] - common)
+    fill[b] += factor[a] * (strength[b] - common)
     slot, key = _find_slot(a, b, n_nodes, pairs)
     pairs[slot] = key
     return n_changed
 
 
 @kernel()
-def _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight):
+def _add_neighbours(a, b, n_items, head, next_item, item, factor, strength, weight, clique_weight):
     """Add two nodes to each other's linked lists of neighbours; return the total length of all lists."""
     item[n_items], next_item[n_items], head[a] = b, head[a], n_items
     item[n_items + 1], next_item[n_items + 1], head[b] = a, head[b], n_items + 1
-    degree[a] += 1
-    degree[b] += 1
+    strength[a] += factor[b]
+    strength[b] += factor[a]
     clique_weight[a] += weight[b]
     clique_weight[b] += weight[a]
     return n_items + 2
 
 
 @kernel()
-def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, other):
-    """Return True if node `v` precedes `other` in order of missing pairs, then clique weight, then index."""
-    if missing != other_missing:
-        return missing < other_missing
-    if clique_weight != other_clique_weight:
-        return clique_weight < other_clique_weight
-    return v < other
+def _precedes(first, second, v, other_first, other_second, other, priority):
+    """Return True if node `v` precedes `other` in order of the first key, then the second key, then priority."""
+    if first != other_first:
+        return first < other_first
+    if second != other_second:
+        return second < other_second
+    return priority[v] < priority[other]
 
 
 @kernel()
-def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, key_clique_weight):
+def _sift(first, second, v, at, heap, n_heap, position, key_first, key_second, priority):
     """Insert node v with its keys at index `at` of a heap; restore the heap order and the `position` of each node."""
     while at > 0:
         above = (at - 1) >> 1
-        if not _precedes(missing, clique_weight, v, key_missing[above], key_clique_weight[above], heap[above]):
+        if not _precedes(first, second, v, key_first[above], key_second[above], heap[above], priority):
             break
-        heap[at], key_missing[at], key_clique_weight[at] = heap[above], key_missing[above], key_clique_weight[above]
+        heap[at], key_first[at], key_second[at] = heap[above], key_first[above], key_second[above]
         position[heap[above]] = at
         at = above
     while 2 * at + 1 < n_heap:
         below = 2 * at + 1
         if below + 1 < n_heap and _precedes(
-            key_missing[below + 1],
-            key_clique_weight[below + 1],
+            key_first[below + 1],
+            key_second[below + 1],
             heap[below + 1],
-            key_missing[below],
-            key_clique_weight[below],
+            key_first[below],
+            key_second[below],
             heap[below],
+            priority,
         ):
             below += 1
-        if not _precedes(key_missing[below], key_clique_weight[below], heap[below], missing, clique_weight, v):
+        if not _precedes(key_first[below], key_second[below], heap[below], first, second, v, priority):
             break
-        heap[at], key_missing[at], key_clique_weight[at] = heap[below], key_missing[below], key_clique_weight[below]
+        heap[at], key_first[at], key_second[at] = heap[below], key_first[below], key_second[below]
         position[heap[below]] = at
         at = below
-    heap[at], key_missing[at], key_clique_weight[at] = v, missing, clique_weight
+    heap[at], key_first[at], key_second[at] = v, first, second
     position[v] = at
 
 
-@kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
-def eliminate(weight, component, is_included, first, second, limit, fill):
-    """Eliminate nodes in min-fill order: the next node is the one with the fewest missing pairs.
+class Rule(NamedTuple):
+    """The order in which nodes are eliminated.
 
-    The *clique* of a node consists of the node and its remaining neighbours. Among nodes with equally many missing
-    pairs, the node with the lighter clique is eliminated first, then the node with the lower index. Elimination of a
-    component stops at a clique heavier than `limit`.
+    The next node is the one with the least fill; with `lightest_clique`, it is the one with the lightest clique. Ties
+    go to the node with the lighter clique (with less fill), then to the node with the lower priority.
 
     Args:
-        weight: weight of each node, shape (n_nodes,), int64; the weight of a clique is the sum over its nodes.
+        factor: weight of each node in the weights of pairs, shape (n_nodes,), int64, at least 1; the weight of a pair is
+            the product for its nodes. Weights of 1 give min-fill, where fill is the number of missing pairs.
+        priority: a distinct number for each node, shape (n_nodes,), int64.
+        lightest_clique: whether the weight of the clique comes first.
+        add_edges: whether to add the missing pairs of eliminated nodes as edges. If not, each step eliminates the node
+            with the lightest clique. The weight of the heaviest clique is then a lower bound for every elimination order:
+            at each of these steps, every remaining node has a clique at least as heavy, and every order eliminates one of
+            these nodes first.
+    """
+
+    factor: np.ndarray
+    priority: np.ndarray
+    lightest_clique: bool
+    add_edges: bool
+
+
+RULE = types.NamedTuple((LONG, LONG, boolean, boolean), Rule)
+
+
+@kernel((LONG, INT, BOOL, INT, INT, int64, float64, RULE))
+def eliminate(weight, component, is_included, first, second, limit, max_cells, rule):
+    """Eliminate nodes in the greedy order of a rule.
+
+    The *clique* of a node consists of the node and its remaining neighbours. Elimination of a component stops at a clique
+    heavier than `limit`; elimination of all components stops if all cliques together have more than `max_cells` cells.
+
+    Args:
+        weight: weight of each node, shape (n_nodes,), int64: `LOG2_SCALE` times the base-2 logarithm of its number of
+            states. The weight of a clique is the sum over its nodes.
         component: the lowest node of each node's component, shape (n_nodes,).
         is_included: mask of the nodes to eliminate, shape (n_nodes,), bool; a component is included as a whole or not.
         first, second: the two nodes of each edge between included nodes, shape (n_pairs,), int32, without duplicates.
-        fill: whether to add fill-in edges. If not, each step eliminates the node with the lightest clique. The weight
-            of the heaviest clique is then a lower bound for every elimination order: at each of these steps, every
-            remaining node has a clique at least as heavy, and every order eliminates one of these nodes first.
 
     Returns:
         `order`: the eliminated nodes in order, shape (n,). `start`, shape (n + 1,), and `member`: the clique of each
         eliminated node in CSR form, with the node itself first. `too_heavy`, shape (n_nodes,): for the lowest node of a
-        component, the index in `order` of the clique that exceeds the limit, or -1.
+        component, the index in `order` of the clique that exceeds the limit, or -1. The number of cells of all cliques.
+        The number of steps of the elimination: pairs of nodes in a clique.
     """
     n_nodes = len(weight)
+    factor, priority = rule.factor, rule.priority
     head = np.empty(n_nodes, dtype=np.int64)
     item = np.empty(2 * len(first), dtype=np.int32)
     next_item = np.empty(2 * len(first), dtype=np.int64)
     alive = np.empty(n_nodes, dtype=np.bool_)
-    degree = np.empty(n_nodes, dtype=np.int64)
-    missing = np.empty(n_nodes, dtype=np.int64)
+    strength = np.empty(n_nodes, dtype=np.int64)
+    fill = np.empty(n_nodes, dtype=np.int64)
     clique_weight = np.empty(n_nodes, dtype=np.int64)
     too_heavy = np.empty(n_nodes, dtype=np.int64)
     neighbours = np.empty(n_nodes, dtype=np.int64)
@@ -201,53 +234,46 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
     changed = np.empty((2, n_nodes), dtype=np.int64)
     for v in range(n_nodes):
         head[v] = too_heavy[v] = -1
-        degree[v] = missing[v] = 0
+        strength[v] = fill[v] = 0
         changed[1, v] = 0
         clique_weight[v] = weight[v]
         alive[v] = is_included[v]
-    pairs = _rehash(np.empty(0, dtype=np.int64), n_nodes, len(first) if fill else 0)
+    pairs = _rehash(np.empty(0, dtype=np.int64), n_nodes, len(first) if rule.add_edges else 0)
     n_pairs = n_items = n_changed = 0
     for e in range(len(first)):
         a, b = np.int64(first[e]), np.int64(second[e])
-        if fill:
-            n_changed = _update_missing_pairs(
-                a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed
+        if rule.add_edges:
+            n_changed = _update_fill(
+                a, b, pairs, head, next_item, item, alive, factor, strength, fill, scratch, changed, n_changed
             )
             n_pairs += 1
-        n_items = _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight)
+        n_items = _add_neighbours(a, b, n_items, head, next_item, item, factor, strength, weight, clique_weight)
     for k in range(n_changed):
         changed[1, changed[0, k]] = 0
 
     heap = np.empty(n_nodes, dtype=np.int64)
     position = np.empty(n_nodes, dtype=np.int64)
-    key_missing = np.empty(n_nodes, dtype=np.int64)
-    key_clique_weight = np.empty(n_nodes, dtype=np.int64)
+    key_first = np.empty(n_nodes, dtype=np.int64)
+    key_second = np.empty(n_nodes, dtype=np.int64)
     n_heap = 0
     for v in range(n_nodes):
         if alive[v]:
             n_heap += 1
-            _sift(missing[v], clique_weight[v], v, n_heap - 1, heap, n_heap, position, key_missing, key_clique_weight)
+            a, b = (clique_weight[v], fill[v]) if rule.lightest_clique else (fill[v], clique_weight[v])
+            _sift(a, b, v, n_heap - 1, heap, n_heap, position, key_first, key_second, priority)
     order = np.empty(n_heap, dtype=np.int32)
     start = np.empty(n_heap + 1, dtype=np.int64)
     start[0] = 0
     member = np.empty(2 * len(first) + 2 * n_nodes + 1, dtype=np.int32)
-    n = 0
-    while n_heap > 0:
+    n = n_steps = 0
+    n_cells = 0.0
+    while n_heap > 0 and n_cells <= max_cells:
         v = heap[0]
         n_heap -= 1
         if n_heap > 0:
             last = heap[n_heap]
-            _sift(
-                key_missing[n_heap],
-                key_clique_weight[n_heap],
-                last,
-                0,
-                heap,
-                n_heap,
-                position,
-                key_missing,
-                key_clique_weight,
-            )
+            a, b = key_first[n_heap], key_second[n_heap]
+            _sift(a, b, last, 0, heap, n_heap, position, key_first, key_second, priority)
         if too_heavy[component[v]] >= 0:
             continue
         size = _collect_neighbours(v, head, next_item, item, alive, neighbours)
@@ -259,48 +285,62 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
         for i in range(size):
             member[start[n] + 1 + i] = neighbours[i]
         n += 1
+        n_steps += (size + 1) * (size + 1)
         start[n] = end
         if clique_weight[v] > limit:
             too_heavy[component[v]] = n - 1
             continue
+        n_cells += 2.0 ** (clique_weight[v] / LOG2_SCALE)
         n_changed = 0
-        if fill and missing[v] > 0:
-            if n_items + 2 * missing[v] > len(item):
-                item = _grow_array(item, 2 * (n_items + missing[v]))
+        if rule.add_edges and fill[v] > 0:
+            n_missing = min(fill[v], size * (size - 1) // 2)
+            if n_items + 2 * n_missing > len(item):
+                item = _grow_array(item, 2 * (n_items + n_missing))
                 next_item = _grow_array(next_item, len(item))
-            if 2 * (n_pairs + missing[v]) > len(pairs):
-                pairs = _rehash(pairs, n_nodes, 2 * (n_pairs + missing[v]))
-            n_pairs += missing[v]
+            if 2 * (n_pairs + n_missing) > len(pairs):
+                pairs = _rehash(pairs, n_nodes, 2 * (n_pairs + n_missing))
             for i in range(size):
                 for j in range(i):
                     a, b = neighbours[i], neighbours[j]
                     slot, key = _find_slot(a, b, n_nodes, pairs)
                     if pairs[slot] != key:
-                        n_changed = _update_missing_pairs(
-                            a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed
+                        n_changed = _update_fill(
+                            a,
+                            b,
+                            pairs,
+                            head,
+                            next_item,
+                            item,
+                            alive,
+                            factor,
+                            strength,
+                            fill,
+                            scratch,
+                            changed,
+                            n_changed,
                         )
-                        n_items = _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight)
+                        n_items = _add_neighbours(
+                            a, b, n_items, head, next_item, item, factor, strength, weight, clique_weight
+                        )
+                        n_pairs += 1
         alive[v] = False
         for i in range(size):
             a = neighbours[i]
-            if fill:
-                missing[a] -= degree[a] - size
-            degree[a] -= 1
+            if rule.add_edges:  # the pairs of v and a neighbour of a that is not a neighbour of v are no longer missing
+                fill[a] -= factor[v] * (strength[a] - factor[v] - strength[v] + factor[a])
+            strength[a] -= factor[v]
             clique_weight[a] -= weight[v]
             if changed[1, a] == 0:
                 changed[1, a] = 1
                 changed[0, n_changed] = a
                 n_changed += 1
         for k in range(n_changed):
-            a = changed[0, k]
-            changed[1, a] = 0
-            if alive[a] and (
-                missing[a] != key_missing[position[a]] or clique_weight[a] != key_clique_weight[position[a]]
-            ):
-                _sift(
-                    missing[a], clique_weight[a], a, position[a], heap, n_heap, position, key_missing, key_clique_weight
-                )
-    return order[:n], start[: n + 1], member[: start[n]], too_heavy
+            v = changed[0, k]
+            changed[1, v] = 0
+            a, b = (clique_weight[v], fill[v]) if rule.lightest_clique else (fill[v], clique_weight[v])
+            if alive[v] and (a != key_first[position[v]] or b != key_second[position[v]]):
+                _sift(a, b, v, position[v], heap, n_heap, position, key_first, key_second, priority)
+    return order[:n], start[: n + 1], member[: start[n]], too_heavy, n_cells, n_steps
 
 
 @kernel((int64, INT, LONG, INT, BOOL))
@@ -308,8 +348,8 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
     A clique C is not maximal if C and one earlier eliminated node form another clique. Maximal cliques are ordered
-    children before parents. Within a clique, the nodes shared with the parent come first. The other nodes, the clique's
-    *own* nodes, follow in reverse order of elimination.
+    children before parents. Within a clique, nodes are in the order of elimination; the nodes shared with the parent follow the
+    other nodes, the clique's *own* nodes.
 
     Args:
         order, start, member: as `eliminate` returns them.
@@ -365,10 +405,10 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         begin = clique_start[c]
         size = start[first + 1] - start[first]
         clique_start[c + 1] = begin + size
-        for k in range(size):  # insertion sort: the node eliminated last comes first
+        for k in range(size):  # insertion sort: the node eliminated first comes first
             v = member[start[first] + k]
             at = begin + k
-            while at > begin and position[clique_node[at - 1]] < position[v]:
+            while at > begin and position[clique_node[at - 1]] > position[v]:
                 clique_node[at] = clique_node[at - 1]
                 at -= 1
             clique_node[at] = v

@@ -285,7 +285,7 @@ def test_cliques_beyond_memory_raise_error(sensors, monkeypatch):
     from relcrf.backends import exact
 
     model, grounding = sensors
-    monkeypatch.setattr(exact, "MAX_CLIQUE_BYTES", 1000)
+    monkeypatch.setattr(exact, "MAX_CELLS", 100)
     with pytest.raises(UsageError, match=r"E308[\s\S]*width"):
         api.fit(model, grounding, "ess", treewidth=2)
 

@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 
 from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference import junction_tree
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.clique_tree import CliqueTooLargeError
@@ -16,6 +18,8 @@ from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
+from relcrf.kernels import threads
+from relcrf.kernels.junction_tree import LINEAR_SUM, LOG_SUM
 
 
 def disjoint_union(*networks):
@@ -64,7 +68,7 @@ def test_grid_equals_transfer_matrix():
 
 def test_memory_limit_raises_before_allocation():
     scopes, potentials = grid(60)
-    tree = JunctionTree(scopes, memory=1 << 20)
+    tree = JunctionTree(scopes, max_cells=1 << 17)
     tracemalloc.start()
     with pytest.raises(CliqueTooLargeError) as caught:
         tree.marginals(potentials)
@@ -72,10 +76,10 @@ def test_memory_limit_raises_before_allocation():
     tracemalloc.stop()
     error = caught.value
     assert isinstance(error, ValueError)
-    assert 1 << 20 < error.n_cells * 8 <= error.required_bytes
+    assert 1 << 17 < error.n_cells <= error.required and not error.is_memory
     assert error.n_cells == math.prod(scopes.cardinality[error.nodes].tolist())
     assert str(error.nodes[0]) in str(error) and peak < 20e6
-    assert np.isinf(tree.clique_tree.component_bytes[0])
+    assert np.isinf(tree.clique_tree.component_bytes[0]) and np.isinf(tree.clique_tree.component_cells[0])
 
 
 def test_dense_graph_raises_without_fill_in():
@@ -88,7 +92,7 @@ def test_dense_graph_raises_without_fill_in():
         np.stack([i, j], axis=1).ravel().astype(np.int32),
     )
     with pytest.raises(CliqueTooLargeError) as caught:
-        JunctionTree(scopes).clique_tree.check_memory()
+        JunctionTree(scopes).clique_tree.check_limits()
     assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
 
 
@@ -99,11 +103,69 @@ def test_single_large_factor_raises():
     assert caught.value.nodes == list(range(40))
 
 
-def test_total_memory_limit_raises():
+def test_total_limits_raise():
+    """Test a chain: 99 cliques of 16 cells; 98 messages of 4 cells, and the partition function."""
     scopes, potentials = network(np.random.default_rng(0), np.full(100, 4), [(v, v + 1) for v in range(99)])
-    assert JunctionTree(scopes, memory=99 * 16 * 8).marginals(potentials).verdict.status == "exact"
-    with pytest.raises(CliqueTooLargeError, match="need at least 12,672 bytes"):
-        JunctionTree(scopes, memory=99 * 16 * 8 - 1).marginals(potentials)
+    n_bytes, n_cells = 16 * (98 * 4 + 1), 99 * 16
+    assert JunctionTree(scopes, memory=n_bytes, max_cells=n_cells).marginals(potentials).verdict.status == "exact"
+    with pytest.raises(CliqueTooLargeError, match=r"need at least 6,288 bytes, and the limit \(memory\)"):
+        JunctionTree(scopes, memory=n_bytes - 1).marginals(potentials)
+    with pytest.raises(CliqueTooLargeError, match=r"at least 1,584 cells, and the limit \(max_cells\)"):
+        JunctionTree(scopes, max_cells=n_cells - 1).marginals(potentials)
+
+
+def dense_network(rng, n=17, n_states=2):
+    """Return a network whose only clique contains all nodes, with pairs, triples and an agreement of four nodes."""
+    scopes = [
+        *combinations(range(n), 2),
+        *rng.permuted(np.tile(np.arange(n), (5, 1)), axis=1)[:, :3].tolist(),
+        (0, 3, 5, n - 1),
+    ]
+    start = np.cumsum([0, *map(len, scopes)])
+    agreement = np.arange(len(scopes)) == len(scopes) - 1
+    graph = Scopes(np.full(n, n_states), start, np.concatenate(scopes), agreement)
+    factors = rng.normal(scale=0.5, size=int(graph.table_start[-1]))
+    factors[rng.random(len(factors)) < 0.02] = -np.inf
+    return graph, Potentials(rng.normal(size=int(graph.state_start[-1])), factors)
+
+
+def test_large_cliques_are_exact():
+    """Test a clique of 2**17 cells, which is computed in blocks and has combined inputs."""
+    scopes, potentials = dense_network(np.random.default_rng(3))
+    tree = JunctionTree(scopes)
+    cliques = tree.clique_tree.cliques
+    assert (cliques.n_own == 0).sum() > 2 and tree.clique_tree.clique_cells.max() == 1 << 17
+    found, exact = tree.marginals(potentials), Enumeration(scopes).marginals(potentials)
+    assert found.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
+    np.testing.assert_allclose(found.nodes, exact.nodes, atol=1e-11)
+    np.testing.assert_allclose(found.factors, exact.factors, atol=1e-11)
+    best, optimum = tree.map_states(potentials), Enumeration(scopes).map_states(potentials)
+    assert best.score == pytest.approx(optimum.score) and (best.states == optimum.states).all()
+
+
+def test_wide_range_of_potentials_is_exact():
+    """Test potentials whose products underflow in the linear domain: the messages are then logs."""
+    scopes, potentials = dense_network(np.random.default_rng(4), n=10)
+    wide = Potentials(400 * potentials.nodes, 400 * potentials.factors)
+    tree, enumeration = JunctionTree(scopes), Enumeration(scopes)
+    for each, domain in ((potentials, LINEAR_SUM), (wide, LOG_SUM)):
+        assert tree._sum_product(each).domain == domain
+        found, exact = tree.marginals(each), enumeration.marginals(each)
+        assert found.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
+        np.testing.assert_allclose(found.nodes, exact.nodes, atol=1e-9)
+        np.testing.assert_allclose(found.factors, exact.factors, atol=1e-9)
+
+
+def test_lanes_have_the_same_bits(monkeypatch):
+    networks = dense_network(np.random.default_rng(5), n=16), grid(6)
+    expected = [JunctionTree(scopes).marginals(potentials) for scopes, potentials in networks]
+    monkeypatch.setattr(junction_tree, "MIN_THREADED_CELLS", 64)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
+    for (scopes, potentials), whole in zip(networks, expected, strict=True):
+        found = JunctionTree(scopes).marginals(potentials)
+        assert found.log_partition == whole.log_partition
+        np.testing.assert_array_equal(found.nodes, whole.nodes)
+        np.testing.assert_array_equal(found.factors, whole.factors)
 
 
 @pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])
@@ -134,7 +196,7 @@ def test_auto_chooses_a_method_per_component():
     rng = np.random.default_rng(0)
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
     scopes, potentials = disjoint_union(large, tree, loop)
-    auto, seen = Auto(scopes, memory=2000, observe=lambda verdict: seen.append(verdict)), []
+    auto, seen = Auto(scopes, max_cells=250, observe=lambda verdict: seen.append(verdict)), []
     nodes_by_method = {type(each.marginal_method): each.subset.nodes.tolist() for each in auto.assignments}
     n = large[0].n_nodes
     assert nodes_by_method == {
@@ -154,22 +216,23 @@ def test_auto_chooses_a_method_per_component():
     assert best.score == pytest.approx(scopes.score(potentials, best.states))
     assert exact.verdict.status == "exact" and best.score <= exact.score + 1e-9 <= best.bound + 1e-8
     assert best.bound < np.inf
-    limited = Auto(scopes, memory=2000, max_iterations=1).marginals(potentials)
+    limited = Auto(scopes, max_cells=250, max_iterations=1).marginals(potentials)
     assert limited.verdict.status == "not converged"
 
 
-def test_auto_limits_total_memory():
-    """Two of four equal loops fit into the memory limit."""
+def test_auto_limits_totals():
+    """Two of four equal loops, each with two cliques of 27 cells and ten cells of messages, are within the limits."""
     one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
     scopes, _ = disjoint_union(one, one, one, one)
-    assert Auto(scopes, memory=2 * 2 * 27 * 8).n_exact_nodes == 8
-    assert Auto(scopes, memory=4 * 2 * 27 * 8).n_exact_nodes == 16
+    assert Auto(scopes, max_cells=2 * 2 * 27).n_exact_nodes == 8
+    assert Auto(scopes, max_cells=4 * 2 * 27).n_exact_nodes == 16
+    assert Auto(scopes, memory=2 * 10 * 16).n_exact_nodes == 8
 
 
 def test_methods_by_name():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw"}
-    assert text_setting_names(JunctionTree) == ["memory"]
+    assert text_setting_names(JunctionTree) == ["memory", "max_cells"]
     method = create_inference("jt", scopes, {"memory": "4096"})
     assert isinstance(method, JunctionTree) and method.memory == 4096
     assert method.marginals(potentials).verdict.status == "exact"

@@ -25,7 +25,7 @@ def test_junction_tree(tmp_path, capsys):
     runpy.run_path(str(path))
     lines = capsys.readouterr().out.splitlines()
     assert "exact" in lines[3] and "[1 1 1 1]" in lines
-    assert lines[-3:] == ["2 3 16", "[128.   0.   0.   0.]", "4 exact"]
+    assert lines[-4:] == ["3", "[32.  0.  0.  0.]", "[336.   0.   0.   0.]", "4 exact"]
 
 
 def test_uai(tmp_path, monkeypatch, capsys):

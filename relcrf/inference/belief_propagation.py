@@ -6,7 +6,7 @@ Messages are in the linear domain (not logarithms) if their range permits; other
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from relcrf.columns.offsets import offsets
 from relcrf.gpu.device import DEVICES
 from relcrf.gpu.flooding import PairFlooding
+from relcrf.graph.possible_states import find_possible_states
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
@@ -76,9 +77,9 @@ class BeliefPropagation(AbstractInference):
     If nodes and factors form a forest and messages are not damped, results are exact and `MapStates.bound` is the score. In
     other cases, the bound is inf, unless `appearance` is `trees`.
 
-    The verdict's residual is the largest change of an entry of a normalised log message in the last round. If the messages
-    imply that no joint state is possible, the log partition function is -inf and marginals are nan. If a message excludes all
-    states, the verdict is `diverged`.
+    The verdict's residual is the largest change of an entry of a normalised log message in the last round. If a message
+    excludes all states, the verdict is `diverged` and the log partition function is nan or, if the zeros prove that no joint
+    state is possible, -inf; marginals are then nan.
 
     Args:
         schedule: `flooding` updates all messages of a round in parallel. `sequential` visits the nodes in order, alternately
@@ -136,8 +137,7 @@ class BeliefPropagation(AbstractInference):
         if self.device == "gpu":
             verdict = self._flood_on_gpu(potentials, maximum=False)
             value, nodes, factors = self._gpu.beliefs()
-            is_possible = verdict.status != "diverged" and not np.isnan(nodes).any()
-            return Marginals(value if is_possible else -np.inf, nodes, factors, verdict)
+            return self._check_marginals(potentials, Marginals(value, nodes, factors, verdict))
         found = self._propagate(potentials, self._trees, maximum=False)
         bound = None
         if found.trees is not None and self._is_possible(found):
@@ -147,11 +147,18 @@ class BeliefPropagation(AbstractInference):
         value = float(
             beliefs.compute_beliefs(found.network, found.tables, found.state, self._scratch, count, nodes, factors)
         )
-        if found.verdict.status == "diverged" or np.isnan(nodes).any():
-            value = -np.inf
-        elif bound is not None:
-            value = bound
-        return Marginals(value, nodes, factors, found.verdict)
+        result = Marginals(value if bound is None else bound, nodes, factors, found.verdict)
+        return self._check_marginals(potentials, result)
+
+    def _check_marginals(self, potentials: Potentials, found: Marginals) -> Marginals:
+        """Return marginals with log partition -inf if propagation failed and no joint state is possible, nan if it failed only."""
+        if found.verdict.status != "diverged" and not np.isnan(found.nodes).any():
+            return found
+        is_impossible = find_possible_states(self.scopes, potentials) is None
+        if is_impossible:
+            found.nodes[:], found.factors[:] = np.nan, np.nan
+        verdict = found.verdict if is_impossible else replace(found.verdict, status="diverged")
+        return Marginals(-np.inf if is_impossible else np.nan, found.nodes, found.factors, verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         trees, network, tables, state, verdict = self._propagate(potentials, self._trees, maximum=True)

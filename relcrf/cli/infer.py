@@ -19,16 +19,32 @@ import typer
 
 from relcrf.cli.options import DeviceOption, SessionOptions, with_device
 from relcrf.cli.output import parse_settings, print_json, print_note
-from relcrf.cli.time_limit import exit_interrupted
+from relcrf.cli.time_limit import exit_interrupted, parse_time
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
+from relcrf.execution.memory import available_bytes
 from relcrf.files import atomic_path
-from relcrf.graph.conditioning import ConditionedGraph, condition
+from relcrf.graph.conditioning import ConditionedGraph
+from relcrf.graph.possible_states import condition_on_possible
 from relcrf.graph.uai import UaiModel, format_marginals, format_partition, format_states, read_evidence, read_model
 from relcrf.inference.auto import Auto
+from relcrf.inference.clique_tree import CliqueTooLargeError
 from relcrf.inference.methods import METHODS, create_inference
 from relcrf.inference.result import AbstractInference, Verdict
 
 LOG10 = math.log(10)
+
+DEFAULT_SECONDS = 60.0
+"""Time for which the limits of method `auto` are set if the user sets no time limit."""
+
+CELLS_PER_SECOND = 1 << 25
+"""Maximum number of cells of exact inference per second of the time limit. Marginals take 12 ns per cell, and the search for an
+elimination order 1 ns; this leaves half of the time for slower machines."""
+
+PARTITION_RATIO = 2
+"""Ratio of cells per second for the partition function alone to those for marginals."""
+
+RESTARTS, SWEEPS = 4, 5000
+"""Restarts of belief propagation, and sweeps of Gibbs sampling where it does not converge."""
 
 MethodSetOption = Annotated[
     list[str] | None,
@@ -106,20 +122,22 @@ def infer(
             states = np.full(model_data.scopes.n_nodes, -1, dtype=np.int64)
             if evidence is not None:
                 states = read_evidence(evidence, model_data.scopes.cardinality)
-            conditioned = condition(model_data.scopes, model_data.potentials, states)
+            n_observed = int((states >= 0).sum())
+            conditioned = condition_on_possible(model_data.scopes, model_data.potentials, states)
 
             def observe(verdict: Verdict) -> None:
                 display.start_phase(f"{method}: {verdict}")
 
             display.start_phase(method)
             started = time.perf_counter()
-            inference = create_inference(method, conditioned.scopes, chosen, observe)
+            graph = model_data.scopes if conditioned is None else conditioned.scopes
+            defaults = _budget(task, parse_time(session.time_limit)) if method == "auto" else {}
+            inference = create_inference(method, graph, defaults | chosen, observe)
             try:
                 answer = _compute_answer(task, model_data, conditioned, states, inference)
             except (ValueError, MemoryError) as error:
-                hint = "use another --method or, if memory is insufficient, raise the limit: --set memory=4000000000"
                 message = f"method '{method}' cannot compute {task}: {error}"
-                raise UsageError(Diagnostic("E381", message, hint=hint)) from None
+                raise UsageError(Diagnostic("E381", message, hint=_suggest_fix(error))) from None
             seconds = time.perf_counter() - started
         if strict and not answer.verdict.is_good and answer.verdict.status != "interrupted":
             message = f"method '{method}': {answer.verdict}"
@@ -132,77 +150,118 @@ def infer(
             )
         if out is not None or not session.as_json:
             target.write(answer.text)
+    n_free = model_data.scopes.n_nodes - n_observed
     verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
     verdict |= {
         "residual": answer.verdict.residual,
-        "exact_variables": _count_exact_variables(inference, answer.verdict),
+        "exact_variables": n_free - graph.n_nodes + _count_exact_variables(inference, answer.verdict),
     }
-    sizes = {"variables": model_data.scopes.n_nodes, "observed": int((states >= 0).sum())}
+    sizes = {"variables": model_data.scopes.n_nodes, "observed": n_observed}
     if session.as_json:
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
         print_json(facts | {"seconds": seconds, "out": out})
     else:
-        part = (
-            ""
-            if answer.verdict.status == "exact"
-            else f"; {verdict['exact_variables']:,} of {len(conditioned.free_nodes):,} exact"
-        )
+        part = "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {n_free:,} exact"
         print_note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
         exit_interrupted()
 
 
 def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> int:
-    """Return the number of unobserved variables that are inferred exactly."""
+    """Return the number of variables of the graph that are inferred exactly."""
     if isinstance(inference, Auto):
         return inference.n_exact_nodes
     return inference.scopes.n_nodes if verdict.status == "exact" else 0
 
 
+def _budget(task: UaiTask, seconds: float | None) -> dict[str, Any]:
+    """Return settings of method `auto` for a task and a time limit; by default, exact inference may take half a minute."""
+    n_cells = CELLS_PER_SECOND * (DEFAULT_SECONDS if seconds is None else seconds)
+    return {
+        "max_cells": int(n_cells * (PARTITION_RATIO if task is UaiTask.PR else 1)),
+        "memory": available_bytes() // 2,
+        "restarts": RESTARTS,
+        "sweeps": SWEEPS,
+    }
+
+
+def _suggest_fix(error: ValueError | MemoryError) -> str:
+    """Return the hint for a method that is not applicable."""
+    if isinstance(error, MemoryError) or (isinstance(error, CliqueTooLargeError) and error.is_memory):
+        return "use --method auto, or allow more memory, e.g. --set memory=16000000000"
+    if isinstance(error, CliqueTooLargeError):
+        return f"use --method auto, or allow more time: --set max_cells={error.required}"
+    return "use another method, e.g. --method auto"
+
+
 def _compute_answer(
-    task: UaiTask, model: UaiModel, conditioned: ConditionedGraph, states: np.ndarray, inference: AbstractInference
+    task: UaiTask, model: UaiModel, left: ConditionedGraph | None, states: np.ndarray, inference: AbstractInference
 ) -> _UaiAnswer:
     """Run inference on the unobserved variables, and compute the result for all variables.
+
+    Args:
+        left: The graph over the variables with several possible states; None if the evidence is impossible.
+        states: State of each variable that has one possible state, -1 for others.
 
     Raises:
         DataError: The evidence has probability 0 and the task is MAR or MPE.
         ValueError: The method cannot solve the task.
     """
-    constant = model.constant + conditioned.constant
-    if constant == -np.inf and task is not UaiTask.PR:
-        raise _zero_probability_error()
+    if left is None or model.constant == -np.inf:
+        if task is not UaiTask.PR:
+            raise _zero_probability_error()
+        return _UaiAnswer(
+            format_partition(-np.inf), Verdict("exact"), "", {"log10_partition": -np.inf, "possible": False}
+        )
+    constant = model.constant + left.constant
     if task is UaiTask.MPE:
-        best = inference.map_states(conditioned.potentials)
-        score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
-        if score == -np.inf:
-            if best.verdict.status == "exact":
-                raise _zero_probability_error()
-            raise ValueError("it found no joint state with positive probability")
-        all_states = states.copy()
-        all_states[conditioned.free_nodes] = best.states
-        facts: dict[str, Any] = {"states": all_states.tolist(), "log10_score": score, "log10_bound": bound}
-        remark = f"; log10 score {score:.6g}"
-        if best.verdict.status != "exact":
-            remark += f", at most {bound - score:.3g} below the optimum" if bound < np.inf else ", no bound"
-        return _UaiAnswer(format_states(all_states), best.verdict, remark, facts | {"gap": bound - score})
-    result = inference.marginals(conditioned.potentials)
-    log_partition = (
-        result.log_partition + constant if constant > -np.inf else constant
-    )  # -inf is correct even if the method computes no partition function
-    facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
-    if task is UaiTask.PR:
+        return _best_states(left, constant, states, inference)
+    marginals = inference.marginals(left.potentials) if task is UaiTask.MAR else None
+    found = inference.partition(left.potentials) if marginals is None else marginals.partition
+    lower, upper = found.lower + constant, min(found.upper + constant, model.upper)
+    log_partition = min(found.log_partition + constant, max(upper, lower))
+    if log_partition == -np.inf and not (found.verdict.status == "exact" or upper == -np.inf):
+        raise ValueError("it found no joint state with positive probability")
+    facts: dict[str, Any] = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
+    facts |= {"log10_lower": lower / LOG10, "log10_upper": upper / LOG10}
+    if marginals is None:
         if math.isnan(log_partition):
-            raise ValueError("it does not compute the partition function")
-        return _UaiAnswer(format_partition(log_partition), result.verdict, "", facts)
+            is_diverged = found.verdict.status == "diverged"
+            raise ValueError("it diverged" if is_diverged else "it does not compute the partition function")
+        remark = ""
+        if found.verdict.status != "exact" and (np.isfinite(lower) or np.isfinite(upper)):
+            remark = f"; log10 Z is between {lower / LOG10:.6g} and {upper / LOG10:.6g}"
+        return _UaiAnswer(format_partition(log_partition), found.verdict, remark, facts)
     if log_partition == -np.inf:
         raise _zero_probability_error()
+    if not np.isfinite(marginals.nodes).all():
+        raise ValueError("it diverged")
     nodes = np.zeros(int(model.scopes.state_start[-1]))
-    observed = np.flatnonzero(states >= 0)
-    nodes[model.scopes.state_start[observed] + states[observed]] = 1.0
-    nodes[np.repeat(states < 0, model.scopes.cardinality)] = result.nodes
+    fixed = np.flatnonzero(states >= 0)
+    nodes[model.scopes.state_start[fixed] + states[fixed]] = 1.0
+    nodes[np.repeat(states < 0, model.scopes.cardinality)] = marginals.nodes
     tables = np.split(nodes, model.scopes.state_start[1:-1]) if len(states) else []
     facts["marginals"] = [table.tolist() for table in tables]
-    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), result.verdict, "", facts)
+    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), found.verdict, "", facts)
+
+
+def _best_states(
+    left: ConditionedGraph, constant: float, states: np.ndarray, inference: AbstractInference
+) -> _UaiAnswer:
+    """Return the answer of task MPE; see `_compute_answer`."""
+    best = inference.map_states(left.potentials)
+    score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
+    if score == -np.inf:
+        if best.verdict.status == "exact" or bound == -np.inf:
+            raise _zero_probability_error()
+        raise ValueError("it found no joint state with positive probability")
+    all_states = states.copy()
+    all_states[left.free_nodes] = best.states
+    facts: dict[str, Any] = {"states": all_states.tolist(), "log10_score": score, "log10_bound": bound}
+    remark = f"; log10 score {score:.6g}"
+    if best.verdict.status != "exact":
+        remark += f", at most {bound - score:.3g} below the optimum" if bound < np.inf else ", no bound"
+    return _UaiAnswer(format_states(all_states), best.verdict, remark, facts | {"gap": bound - score})
 
 
 def _zero_probability_error() -> DataError:

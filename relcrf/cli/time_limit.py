@@ -34,6 +34,23 @@ _reached_limits: list[str] = []
 """The reached time limit, as the user specified it; empty while the limit is not reached."""
 
 
+def parse_time(time: str | None) -> float | None:
+    """Return the seconds of a duration such as `90s`; None for no limit.
+
+    Raises:
+        UsageError: The text is not a valid duration.
+    """
+    if time is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", time.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0.0 < seconds < 1e8:
+        raise UsageError(
+            Diagnostic("E434", f"invalid time limit '{time}'", hint="use a duration such as 90s, 10m or 2h")
+        )
+    return seconds
+
+
 @contextmanager
 def limit_time(time: str | None) -> Iterator[None]:
     """Raise `TimeLimitReached` in the enclosed code after a duration such as `90s`; None for no limit.
@@ -41,15 +58,10 @@ def limit_time(time: str | None) -> Iterator[None]:
     Raises:
         UsageError: The text is not a valid duration.
     """
-    if time is None:
+    seconds = parse_time(time)
+    if time is None or seconds is None:
         yield
         return
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", time.strip())
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0.0 < seconds < 1e8:
-        raise UsageError(
-            Diagnostic("E434", f"invalid time limit '{time}'", hint="use a duration such as 90s, 10m or 2h")
-        )
 
     def handle_alarm(number: int, frame: FrameType | None) -> None:
         _reached_limits[:] = [time]

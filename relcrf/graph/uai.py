@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -26,21 +26,29 @@ MAX_QUOTED_LINE = 160
 """Maximum length, in characters, of a source line that is quoted below a message."""
 MAX_COUNT = np.iinfo(np.int32).max
 """Maximum value of a count; larger counts overflow int32."""
+MAX_ROUNDING = 1e-3
+"""Maximum rounding of the sum of a distribution in a file."""
 MAX_TOTAL_STATES = 1 << 27
 """Maximum total number of states (one gigabyte of node tables), because a short file can declare any number."""
 
-_COMMENT = re.compile(r"^c(?:[ \t][^\n]*)?$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?:c(?:[ \t][^\n]*)?|[#%][^\n]*|//[^\n]*)$", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WORD = re.compile(r"\S+", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
 class UaiModel:
-    """A model read from a file. `constant` is the sum of the logs of the factors without variables, in nats."""
+    """A model read from a file.
+
+    Args:
+        constant: Sum of the logs of the factors without variables, in nats.
+        upper: Upper bound of the log partition function given any evidence, in nats; about 0 for a Bayesian network.
+    """
 
     scopes: Scopes
     potentials: Potentials
     constant: float
+    upper: float = math.inf
 
 
 class _UaiNumbers:
@@ -53,7 +61,7 @@ class _UaiNumbers:
     """
 
     def __init__(self, path: Path, code: str, *, has_header: bool) -> None:
-        self.path, self.code, self.has_header = path, code, has_header
+        self.path, self.code, self.has_header, self.network_type = path, code, has_header, ""
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except OSError as error:
@@ -67,9 +75,10 @@ class _UaiNumbers:
         start = 0
         if has_header:
             match = _WORD.search(self.text)
-            if match is None or match[0] not in NETWORK_TYPES:
+            if match is None or match[0].upper() not in NETWORK_TYPES:
                 message = f"expected MARKOV or BAYES at the start of a UAI model, found {_quote_match(match)}"
                 raise self._error_at_match(match, message, "provide a model in UAI format")
+            self.network_type = match[0].upper()
             start = match.end()
         self.values = self._parse(self.text[start:])
 
@@ -160,7 +169,21 @@ def read_model(path: Path) -> UaiModel:
     (n_factors,) = numbers.read_integers(at, 1, 0, MAX_COUNT, "the number of factors", hint).tolist()
     start, node, at = _read_scopes(numbers, at + 1, n_nodes, n_factors)
     tables, table_start = _read_tables(numbers, at, cardinality, start, node)
-    return _build_model(cardinality, start, node, tables, table_start)
+    model = _build_model(cardinality, start, node, tables, table_start)
+    is_bayesian = numbers.network_type == "BAYES" and _is_bayesian(cardinality, start, node, tables, table_start)
+    return replace(model, upper=MAX_ROUNDING * len(cardinality)) if is_bayesian else model
+
+
+def _is_bayesian(
+    cardinality: np.ndarray, start: np.ndarray, node: np.ndarray, tables: np.ndarray, table_start: np.ndarray
+) -> bool:
+    """Return whether each factor is a distribution of its last variable, a different one for each factor."""
+    children = node[start[1:] - 1] if (np.diff(start) > 0).all() else np.empty(0)
+    if len(np.unique(children)) < len(start) - 1 or not len(children):
+        return False
+    n_rows = np.diff(table_start) // cardinality[children]
+    row_start = offsets(np.repeat(cardinality[children], n_rows))
+    return bool(np.allclose(np.add.reduceat(tables, row_start[:-1]), 1.0, atol=MAX_ROUNDING))
 
 
 def _read_scopes(numbers: _UaiNumbers, at: int, n_nodes: int, n_factors: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -288,8 +311,9 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
         if state >= cardinality[variable]:
             message = f"unknown state {state} of variable {variable}, which has {cardinality[variable]:,} states"
             raise numbers.error(position + 1, message, "states are counted from 0")
-        if states[variable] >= 0:
-            raise numbers.error(position, f"variable {variable} occurs twice", "list each observed variable once")
+        if states[variable] not in (-1, state):
+            message = f"variable {variable} is observed in the states {states[variable]} and {state}"
+            raise numbers.error(position, message, "keep one of the two observations")
         states[variable] = state
     return states
 

@@ -11,30 +11,35 @@ import numpy as np
 from relcrf.gpu.device import DEVICES
 from relcrf.graph.scope_components import ComponentSubset, extract_components, label_scope_components
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.belief_propagation import BeliefPropagation
-from relcrf.inference.dual_decomposition import DualDecomposition
+from relcrf.inference.approximate import Approximation
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    Partition,
+    Verdict,
+    ignore_progress,
+)
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
 """Statuses of verdicts from best to worst; the status of a graph is the worst status of the components."""
 
 
 class MethodAssignment(NamedTuple):
-    """Components that are inferred by the same methods, one for marginals and one for most probable states."""
+    """Components that are inferred by the same method."""
 
     subset: ComponentSubset
-    marginal_method: AbstractInference
-    map_method: AbstractInference
+    method: AbstractInference
 
 
 @dataclass(frozen=True)
 class Auto(AbstractInference):
     """Inference that chooses a method for each connected component.
 
-    Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, loopy belief
-    propagation computes marginals; dual decomposition computes most probable states and an upper bound of the best score.
+    Trees use `ForestInference`, components with small cliques use `JunctionTree`, and the other components `Approximation`.
 
     The junction tree is used for components in ascending order of the number of cells, as long as the totals are within the
     limits.
@@ -42,10 +47,9 @@ class Auto(AbstractInference):
     Args:
         memory: Limit of all messages of the junction trees, in bytes.
         max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
-        damping: Damping of belief propagation.
-        tolerance, max_iterations: Stopping criteria of belief propagation and dual decomposition.
+        damping, tolerance, max_iterations, restarts, sweeps, seed: Settings of `Approximation`.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
-        observe: Callback that receives the verdicts of these two methods during the run.
+        observe: Callback that receives the verdicts of iterative methods during the run.
     """
 
     scopes: Scopes
@@ -54,6 +58,9 @@ class Auto(AbstractInference):
     damping: float = 0.0
     tolerance: float = 1e-6
     max_iterations: int = 1000
+    restarts: int = 0
+    sweeps: int = 0
+    seed: int = 0
     device: str = "cpu"
     observe: Observer = ignore_progress
 
@@ -69,59 +76,60 @@ class Auto(AbstractInference):
         assignments: list[MethodAssignment] = []
         if is_tree.any():
             trees = extract_components(self.scopes, is_tree)
-            assignments.append(_assign_method(trees, ForestInference(trees.scopes)))
+            assignments.append(MethodAssignment(trees, ForestInference(trees.scopes)))
         if is_tree.all():
             return assignments
         others = extract_components(self.scopes, ~is_tree)
         method = JunctionTree(others.scopes, self.memory, self.max_cells)
         affordable = _affordable_mask(method)
         if affordable.all():
-            return [*assignments, _assign_method(others, method)]
+            return [*assignments, MethodAssignment(others, method)]
         is_affordable = np.zeros(self.scopes.n_nodes, dtype=bool)
         is_affordable[others.nodes] = affordable
         if affordable.any():
             small = extract_components(self.scopes, is_affordable)
-            assignments.append(_assign_method(small, JunctionTree(small.scopes, self.memory, self.max_cells)))
+            assignments.append(MethodAssignment(small, JunctionTree(small.scopes, self.memory, self.max_cells)))
         rest = extract_components(self.scopes, ~is_tree & ~is_affordable)
-        settings: dict[str, Any] = {
-            "tolerance": self.tolerance,
-            "max_iterations": self.max_iterations,
-            "observe": self.observe,
-        }
-        propagation = BeliefPropagation(rest.scopes, damping=self.damping, device=self.device, **settings)
-        return [*assignments, MethodAssignment(rest, propagation, DualDecomposition(rest.scopes, **settings))]
+        names = "damping", "tolerance", "max_iterations", "restarts", "sweeps", "seed", "device", "observe"
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return [*assignments, MethodAssignment(rest, Approximation(rest.scopes, **settings))]
 
     @property
     def n_exact_nodes(self) -> int:
         """Return the number of nodes in components that are inferred exactly."""
         exact = (ForestInference, JunctionTree)
-        return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.marginal_method, exact))
+        return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.method, exact))
 
     def marginals(self, potentials: Potentials) -> Marginals:
         nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))
-        total, verdicts = 0.0, []
-        for subset, method, _ in self.assignments:
-            marginals = method.marginals(subset.potentials(potentials))
-            nodes[subset.node_cells], factors[subset.factor_cells] = marginals.nodes, marginals.factors
-            total += marginals.log_partition
-            verdicts.append(marginals.verdict)
-        if total == -np.inf:
-            nodes[:], factors[:] = np.nan, np.nan
-        return Marginals(total, nodes, factors, _worst_verdict(verdicts))
+        parts = []
+        for subset, method in self.assignments:
+            found = method.marginals(subset.potentials(potentials))
+            nodes[subset.node_cells], factors[subset.factor_cells] = found.nodes, found.factors
+            parts.append(found.partition)
+            if found.log_partition == -np.inf:
+                nodes[:], factors[:] = np.nan, np.nan
+                break
+        total = _add_partitions(parts)
+        return Marginals(total.log_partition, nodes, factors, total.verdict, total.lower, total.upper)
+
+    def partition(self, potentials: Potentials) -> Partition:
+        parts = []
+        for subset, method in self.assignments:
+            parts.append(method.partition(subset.potentials(potentials)))
+            if parts[-1].log_partition == -np.inf:
+                break
+        return _add_partitions(parts)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         score, bound, verdicts = 0.0, 0.0, []
-        for subset, _, method in self.assignments:
+        for subset, method in self.assignments:
             best = method.map_states(subset.potentials(potentials))
             states[subset.nodes] = best.states
             score, bound = score + best.score, bound + best.bound
             verdicts.append(best.verdict)
         return MapStates(score, states, bound, _worst_verdict(verdicts))
-
-
-def _assign_method(subset: ComponentSubset, method: AbstractInference) -> MethodAssignment:
-    return MethodAssignment(subset, method, method)
 
 
 def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
@@ -147,8 +155,19 @@ def _affordable_mask(method: JunctionTree) -> np.ndarray:
     return np.isin(tree.component, affordable)
 
 
+def _add_partitions(parts: list[Partition]) -> Partition:
+    """Return the log partition function of a graph from those of its components."""
+    if parts and parts[-1].log_partition == -np.inf:  # one impossible component makes all joint states impossible
+        return parts[-1]
+    total, lower, upper = (
+        float(sum(getattr(part, name) for part in parts)) for name in ("log_partition", "lower", "upper")
+    )
+    return Partition(total, _worst_verdict([part.verdict for part in parts]), lower, upper)
+
+
 def _worst_verdict(verdicts: list[Verdict]) -> Verdict:
     if not verdicts:
         return Verdict("exact")
     status = max((v.status for v in verdicts), key=STATUS_ORDER.index)
-    return Verdict(status, max(v.iterations for v in verdicts), max(v.residual for v in verdicts))
+    remark = "; ".join(dict.fromkeys(v.remark for v in verdicts if v.remark))
+    return Verdict(status, max(v.iterations for v in verdicts), max(v.residual for v in verdicts), remark)

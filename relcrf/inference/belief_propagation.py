@@ -151,7 +151,7 @@ class BeliefPropagation(AbstractInference):
         return self._check_marginals(potentials, result)
 
     def _check_marginals(self, potentials: Potentials, found: Marginals) -> Marginals:
-        """Return marginals with log partition -inf if propagation failed and no joint state is possible, nan if it failed only."""
+        """Return marginals whose log partition is -inf if no joint state is possible, or nan if propagation has only failed."""
         if found.verdict.status != "diverged" and not np.isnan(found.nodes).any():
             return found
         is_impossible = find_possible_states(self.scopes, potentials) is None

@@ -30,7 +30,7 @@ MAX_RANDOM_NUMBERS = 1 << 21
 """Maximum number of random numbers in memory, enough for about a second of sampling."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SampledMarginals(Marginals):
     """Marginals with convergence diagnostics of the chains.
 

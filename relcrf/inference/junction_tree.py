@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.clique_tree import CliqueTree, build_clique_tree
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Partition, Verdict
 from relcrf.kernels import junction_tree as kernel
 from relcrf.kernels.junction_tree import LINEAR_SUM, LOG_MAX, LOG_SUM
 from relcrf.kernels.threads import map_lanes
@@ -141,6 +141,10 @@ class JunctionTree(AbstractInference):
             arguments = (found.values, found.domain != LINEAR_SUM, found.scale, sums)
             kernel.down(self.clique_tree.cliques, self.scopes.cardinality, *arguments)
         return Marginals(found.total, sums[:n_states].copy(), sums[n_states:n_tables].copy(), Verdict("exact"))
+
+    def partition(self, potentials: Potentials) -> Partition:
+        total = self._sum_product(potentials).total
+        return Partition(total, Verdict("exact"), total, total)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         found = self._upward_pass(potentials, LOG_MAX)

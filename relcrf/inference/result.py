@@ -20,16 +20,19 @@ class Verdict:
             Observers receive `running` while the method runs.
         iterations: Number of iterations of the method.
         residual: Largest change in the last iteration, unless the method documents another residual.
+        remark: A sentence without a full stop about the reliability of the result, or nothing.
     """
 
     status: str
     iterations: int = 0
     residual: float = 0.0
+    remark: str = ""
 
     def __str__(self) -> str:
         if self.status == "exact":
             return "exact"
-        return f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
+        text = f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
+        return f"{text}; {self.remark}" if self.remark else text
 
     @property
     def is_good(self) -> bool:
@@ -49,6 +52,16 @@ def ignore_progress(verdict: Verdict) -> None:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """The log partition function in nats, or an estimate of it, with bounds and the convergence status."""
+
+    log_partition: float
+    verdict: Verdict
+    lower: float = -np.inf
+    upper: float = np.inf
+
+
+@dataclass(frozen=True)
 class Marginals:
     """Marginal probabilities and the log partition function.
 
@@ -57,12 +70,22 @@ class Marginals:
         nodes: Flat node tables, with offsets `Scopes.state_start`.
         factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement factor, the probability of agreement.
         verdict: Convergence status.
+        lower, upper: Bounds of the log partition function, if the method knows any.
     """
 
     log_partition: float
     nodes: np.ndarray
     factors: np.ndarray
     verdict: Verdict
+    lower: float = -np.inf
+    upper: float = np.inf
+
+    @property
+    def partition(self) -> Partition:
+        """Return the log partition function with its bounds; both are the exact value if the verdict is `exact`."""
+        is_exact = self.verdict.status == "exact"
+        lower, upper = (self.log_partition,) * 2 if is_exact else (self.lower, self.upper)
+        return Partition(self.log_partition, self.verdict, lower, upper)
 
 
 @dataclass(frozen=True)
@@ -90,6 +113,10 @@ class AbstractInference(ABC):
     @abstractmethod
     def marginals(self, potentials: Potentials) -> Marginals:
         """Compute marginals of nodes and factors, and the log partition function."""
+
+    def partition(self, potentials: Potentials) -> Partition:
+        """Compute the log partition function; some methods need less time than for marginals."""
+        return self.marginals(potentials).partition
 
     @abstractmethod
     def map_states(self, potentials: Potentials) -> MapStates:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, network
 
-from relcrf.graph.possible_states import find_possible_states
+from relcrf.graph.possible_states import condition_on_possible, find_possible_states
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 
@@ -54,3 +54,30 @@ def test_an_odd_cycle_is_not_decided():
     scopes, _ = network(np.random.default_rng(0), np.full(3, 2), [(0, 1), (1, 2), (2, 0)])
     unequal = np.tile([-np.inf, 0.0, 0.0, -np.inf], 3)
     assert find_possible_states(scopes, Potentials(np.zeros(6), unequal)).all()
+
+
+@pytest.mark.parametrize("name", ["hard transitivity", "forest with hard rules", "factors of any size"])
+def test_conditioning_on_possible_states_keeps_the_distribution(name):
+    n_determined = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](rng)
+        potentials = add_zeros(rng, potentials, 0.3)
+        states = np.full(scopes.n_nodes, -1)
+        states[0] = 0
+        exact = Enumeration(scopes).marginals(potentials.clamp(scopes, states))
+        left = condition_on_possible(scopes, potentials, states)
+        if exact.log_partition == -np.inf:
+            assert left is None or Enumeration(left.scopes).marginals(left.potentials).log_partition == -np.inf
+            continue
+        found = Enumeration(left.scopes).marginals(left.potentials)
+        assert found.log_partition + left.constant == pytest.approx(exact.log_partition)
+        assert (states[left.free_nodes] == -1).all()
+        n_determined += scopes.n_nodes - 1 - len(left.free_nodes)
+        for node, start in zip(left.free_nodes, left.scopes.state_start[:-1], strict=True):
+            n = scopes.cardinality[node]
+            whole = exact.nodes[scopes.state_start[node] : scopes.state_start[node] + n]
+            np.testing.assert_allclose(found.nodes[start : start + n], whole, atol=1e-9)
+        for node in np.flatnonzero(states >= 0):
+            assert exact.nodes[scopes.state_start[node] + states[node]] == pytest.approx(1.0)
+    assert n_determined

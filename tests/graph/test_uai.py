@@ -154,7 +154,7 @@ def test_evidence_with_and_without_count_line(tmp_path, text, states):
         ("1 2 3", "unknown state 3"),
         ("1 -1 0", "not -1"),
         ("1 0 0.5", "not 0.5"),
-        ("2 0 1 0 1", "occurs twice"),
+        ("2 0 1 0 0", "variable 0 is observed in the states 1 and 0"),
         ("2 0 1", "expected 4 numbers, found 2"),
         ("1 0", "expected 2 numbers, found 1"),
         ("1 0 1 1", "unexpected numbers after"),

@@ -11,6 +11,7 @@ from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference import junction_tree
+from relcrf.inference.approximate import Approximation
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.clique_tree import CliqueTooLargeError
@@ -197,10 +198,10 @@ def test_auto_chooses_a_method_per_component():
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
     scopes, potentials = disjoint_union(large, tree, loop)
     auto, seen = Auto(scopes, max_cells=250, observe=lambda verdict: seen.append(verdict)), []
-    nodes_by_method = {type(each.marginal_method): each.subset.nodes.tolist() for each in auto.assignments}
+    nodes_by_method = {type(each.method): each.subset.nodes.tolist() for each in auto.assignments}
     n = large[0].n_nodes
     assert nodes_by_method == {
-        BeliefPropagation: list(range(n)),
+        Approximation: list(range(n)),
         ForestInference: list(range(n, n + 7)),
         JunctionTree: list(range(n + 7, n + 12)),
     }

@@ -1,0 +1,220 @@
+"""Approximate inference for graphs that are too large for exact inference: the most credible result of several methods.
+
+Source: Heskes, Stable fixed points of loopy belief propagation are local minima of the Bethe free energy (2002), for the choice
+among fixed points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.columns.offsets import entries_of_runs
+from relcrf.graph.possible_states import find_possible_states
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.belief_propagation import BeliefPropagation
+from relcrf.inference.coordinate_ascent import ascend_states, modes
+from relcrf.inference.dual_decomposition import DualDecomposition
+from relcrf.inference.gibbs import Gibbs
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
+
+STRONG_DAMPING = 0.5
+"""Damping of further attempts, if propagation does not converge with the damping that the user has set."""
+
+MAX_DISAGREEMENT = 0.01
+"""Maximum difference of two marginals that are called equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation(AbstractInference):
+    """Belief propagation with several schedules and restarts, compared with bounds; Gibbs sampling where it does not converge.
+
+    Propagation runs with the flooding schedule; if it does not converge, it runs again with damping, and then node by node. Of
+    all fixed points, the one with the largest Bethe approximation of the log partition function is returned. The remark of the
+    verdict says how far the marginals of other fixed points differ.
+
+    `Marginals.lower` and `Marginals.upper` are bounds of the log partition function: the score of the best known joint state,
+    and the sum of the log partition functions of single nodes and of the maxima of the factors. The log partition function is
+    never outside the bounds.
+
+    Args:
+        damping, tolerance, max_iterations, device: Settings of belief propagation.
+        restarts: Number of additional propagations with the nodes in random orders.
+        sweeps: Number of sweeps of Gibbs sampling if propagation does not converge; 0 for none.
+        seed: Seed of the orders and of Gibbs sampling.
+        observe: Callback that receives the verdicts of the methods during the run.
+    """
+
+    scopes: Scopes
+    damping: float = 0.0
+    tolerance: float = 1e-6
+    max_iterations: int = 1000
+    device: str = "cpu"
+    restarts: int = 0
+    sweeps: int = 0
+    seed: int = 0
+    observe: Observer = field(default=ignore_progress)
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        if find_possible_states(self.scopes, potentials) is None:
+            nodes, factors = (np.full(len(table), np.nan) for table in potentials)
+            return Marginals(-np.inf, nodes, factors, Verdict("exact"))
+        lower, upper = trivial_bounds(self.scopes, potentials)
+        fixed_points: list[Marginals] = []
+        best: Marginals | None = None
+        n_runs = 0
+        for found in self._propagate(potentials):
+            n_runs += 1
+            if found.verdict.status == "interrupted":
+                return _limit(found, lower, upper)
+            if found.verdict.status == "converged":
+                fixed_points.append(found)
+            if best is None or _credibility(found, lower, upper) > _credibility(best, lower, upper):
+                best = found
+        assert best is not None
+        if best.verdict.status == "converged":
+            return _limit(self._compare(best, fixed_points, n_runs), *self._tighten(potentials, best, lower, upper))
+        if self.sweeps:
+            sampled = Gibbs(
+                self.scopes, sweeps=self.sweeps, seed=self.seed, blocks="tree", observe=self.observe
+            ).marginals(potentials)
+            if np.isfinite(sampled.nodes).all():
+                best = Marginals(best.log_partition, sampled.nodes, sampled.factors, sampled.verdict)
+        return _limit(best, *self._tighten(potentials, best, lower, upper))
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        return self._dual.map_states(potentials)
+
+    @cached_property
+    def _dual(self) -> DualDecomposition:
+        return DualDecomposition(
+            self.scopes, tolerance=self.tolerance, max_iterations=self.max_iterations, observe=self.observe
+        )
+
+    @cached_property
+    def _attempts(self) -> list[BeliefPropagation]:
+        """Propagations to try until one converges."""
+        first = BeliefPropagation(
+            self.scopes,
+            damping=self.damping,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            device=self.device,
+            observe=self.observe,
+        )
+        damped = replace(first, damping=max(self.damping, STRONG_DAMPING))
+        return [first, damped, replace(damped, schedule="sequential", device="cpu")]
+
+    @cached_property
+    def _restarts(self) -> list[tuple[_NodeOrder, BeliefPropagation]]:
+        rng = np.random.default_rng(self.seed)
+        orders = [_NodeOrder(self.scopes, rng.permutation(self.scopes.n_nodes)) for _ in range(self.restarts)]
+        return [(order, replace(self._attempts[-1], scopes=order.ordered)) for order in orders]
+
+    def _propagate(self, potentials: Potentials) -> Iterator[Marginals]:
+        """Yield the results of the attempts until one converges, then those of the restarts."""
+        for method in self._attempts:
+            found = method.marginals(potentials)
+            yield found
+            if found.verdict.status in ("converged", "interrupted"):
+                break
+        for order, method in self._restarts:
+            yield order.restore(method.marginals(order.permute(potentials)))
+
+    def _compare(self, best: Marginals, fixed_points: list[Marginals], n_runs: int) -> Marginals:
+        """Return the best fixed point with a remark on the others."""
+        differences = [float(np.abs(other.nodes - best.nodes).max(initial=0.0)) for other in fixed_points]
+        n_other = sum(difference > MAX_DISAGREEMENT for difference in differences)
+        remark = best.verdict.remark
+        if n_other:
+            remark = (
+                f"{n_other} of {n_runs} runs found other marginals, which differ by up to {max(differences):.2g}: "
+                "do not trust the probabilities"
+            )
+        return replace(best, verdict=replace(best.verdict, remark=remark))
+
+    def _tighten(self, potentials: Potentials, found: Marginals, lower: float, upper: float) -> tuple[float, float]:
+        """Raise the lower bound to the score of the best states of single nodes, improved by coordinate ascent."""
+        scopes = self.scopes
+        if not np.isfinite(found.nodes).all():
+            return lower, upper
+        states = ascend_states(scopes.kernel_factors, potentials, modes(found.nodes, scopes.state_start))
+        return max(lower, scopes.score(potentials, states.astype(np.int64))), upper
+
+
+def trivial_bounds(scopes: Scopes, potentials: Potentials) -> tuple[float, float]:
+    """Return bounds of the log partition function of a graph with a possible joint state, in nats.
+
+    The lower bound is the sum of the smallest log potentials of possible states, the upper bound the sum of the log partition
+    functions of single nodes and of the largest log potentials of the factors.
+    """
+    if not scopes.n_nodes:
+        return 0.0, 0.0
+    starts = scopes.state_start[:-1]
+    top = np.maximum.reduceat(potentials.nodes, starts)
+    with np.errstate(invalid="ignore"):
+        mass = np.add.reduceat(np.exp(potentials.nodes - np.repeat(top, scopes.cardinality)), starts)
+    upper = float((top + np.log(mass)).sum())
+    lower = float(np.minimum.reduceat(np.where(potentials.nodes > -np.inf, potentials.nodes, np.inf), starts).sum())
+    if scopes.n_factors:
+        tables = scopes.table_start[:-1]
+        largest = np.maximum.reduceat(potentials.factors, tables)
+        smallest = np.minimum.reduceat(np.where(potentials.factors > -np.inf, potentials.factors, np.inf), tables)
+        # The log potential of an agreement whose nodes differ is 0.
+        upper += float(np.where(scopes.is_agreement, np.maximum(largest, 0.0), largest).sum())
+        lower += float(np.where(scopes.is_agreement, np.minimum(smallest, 0.0), smallest).sum())
+    return lower, upper
+
+
+def _credibility(found: Marginals, lower: float, upper: float) -> tuple[bool, bool, float]:
+    """Return a key by which results are compared: convergence, consistency with the bounds, and the Bethe approximation."""
+    value = found.log_partition
+    is_converged = found.verdict.status == "converged"
+    return is_converged, lower <= value <= upper, value if is_converged else -found.verdict.residual
+
+
+def _limit(found: Marginals, lower: float, upper: float) -> Marginals:
+    """Return the result with its bounds, and with a log partition function within the bounds."""
+    value = found.log_partition
+    if lower <= value <= upper:
+        return replace(found, lower=lower, upper=upper)
+    remark = "; ".join(
+        filter(None, (found.verdict.remark, "the estimate of the partition function was outside its bounds"))
+    )
+    value = float(np.clip(np.nan_to_num(value, nan=upper), lower, upper))
+    return replace(found, log_partition=value, lower=lower, upper=upper, verdict=replace(found.verdict, remark=remark))
+
+
+@dataclass(frozen=True, eq=False)
+class _NodeOrder:
+    """The nodes of a graph in another order, for methods that visit the nodes in order.
+
+    Args:
+        order: The nodes in the new order, shape (n_nodes,).
+    """
+
+    scopes: Scopes
+    order: np.ndarray
+
+    @cached_property
+    def ordered(self) -> Scopes:
+        rank = np.empty(len(self.order), dtype=np.int32)
+        rank[self.order] = np.arange(len(self.order))
+        return Scopes(
+            self.scopes.cardinality[self.order], self.scopes.start, rank[self.scopes.node], self.scopes.agreement
+        )
+
+    @cached_property
+    def _cells(self) -> np.ndarray:
+        return entries_of_runs(self.scopes.state_start, self.order)
+
+    def permute(self, potentials: Potentials) -> Potentials:
+        return Potentials(potentials.nodes[self._cells], potentials.factors)
+
+    def restore(self, found: Marginals) -> Marginals:
+        nodes = np.empty(len(found.nodes))
+        nodes[self._cells] = found.nodes
+        return replace(found, nodes=nodes)

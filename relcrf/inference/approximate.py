@@ -12,7 +12,6 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.columns.offsets import entries_of_runs
 from relcrf.graph.possible_states import find_possible_states
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.belief_propagation import BeliefPropagation
@@ -23,6 +22,9 @@ from relcrf.inference.result import AbstractInference, MapStates, Marginals, Obs
 
 STRONG_DAMPING = 0.5
 """Damping of further attempts, if propagation does not converge with the damping that the user has set."""
+
+START_SPREAD = 2.0
+"""Standard deviation of the initial log messages of restarts, in nats; most odds are then between 1:50 and 50:1."""
 
 MAX_DISAGREEMENT = 0.01
 """Maximum difference of two marginals that are called equal."""
@@ -42,9 +44,9 @@ class Approximation(AbstractInference):
 
     Args:
         damping, tolerance, max_iterations, device: Settings of belief propagation.
-        restarts: Number of additional propagations with the nodes in random orders.
+        restarts: Number of additional propagations from random messages.
         sweeps: Number of sweeps of Gibbs sampling if propagation does not converge; 0 for none.
-        seed: Seed of the orders and of Gibbs sampling.
+        seed: Seed of the messages and of Gibbs sampling.
         observe: Callback that receives the verdicts of the methods during the run.
     """
 
@@ -108,12 +110,6 @@ class Approximation(AbstractInference):
         damped = replace(first, damping=max(self.damping, STRONG_DAMPING))
         return [first, damped, replace(damped, schedule="sequential", device="cpu")]
 
-    @cached_property
-    def _restarts(self) -> list[tuple[_NodeOrder, BeliefPropagation]]:
-        rng = np.random.default_rng(self.seed)
-        orders = [_NodeOrder(self.scopes, rng.permutation(self.scopes.n_nodes)) for _ in range(self.restarts)]
-        return [(order, replace(self._attempts[-1], scopes=order.ordered)) for order in orders]
-
     def _propagate(self, potentials: Potentials) -> Iterator[Marginals]:
         """Yield the results of the attempts until one converges, then those of the restarts."""
         for method in self._attempts:
@@ -121,8 +117,9 @@ class Approximation(AbstractInference):
             yield found
             if found.verdict.status in ("converged", "interrupted"):
                 break
-        for order, method in self._restarts:
-            yield order.restore(method.marginals(order.permute(potentials)))
+        for restart in range(self.restarts):
+            method = replace(self._attempts[-1], start_spread=START_SPREAD, seed=self.seed + restart)
+            yield method.marginals(potentials)
 
     def _compare(self, best: Marginals, fixed_points: list[Marginals], n_runs: int) -> Marginals:
         """Return the best fixed point with a remark on the others."""
@@ -186,35 +183,3 @@ def _limit(found: Marginals, lower: float, upper: float) -> Marginals:
     )
     value = float(np.clip(np.nan_to_num(value, nan=upper), lower, upper))
     return replace(found, log_partition=value, lower=lower, upper=upper, verdict=replace(found.verdict, remark=remark))
-
-
-@dataclass(frozen=True, eq=False)
-class _NodeOrder:
-    """The nodes of a graph in another order, for methods that visit the nodes in order.
-
-    Args:
-        order: The nodes in the new order, shape (n_nodes,).
-    """
-
-    scopes: Scopes
-    order: np.ndarray
-
-    @cached_property
-    def ordered(self) -> Scopes:
-        rank = np.empty(len(self.order), dtype=np.int32)
-        rank[self.order] = np.arange(len(self.order))
-        return Scopes(
-            self.scopes.cardinality[self.order], self.scopes.start, rank[self.scopes.node], self.scopes.agreement
-        )
-
-    @cached_property
-    def _cells(self) -> np.ndarray:
-        return entries_of_runs(self.scopes.state_start, self.order)
-
-    def permute(self, potentials: Potentials) -> Potentials:
-        return Potentials(potentials.nodes[self._cells], potentials.factors)
-
-    def restore(self, found: Marginals) -> Marginals:
-        nodes = np.empty(len(found.nodes))
-        nodes[self._cells] = found.nodes
-        return replace(found, nodes=nodes)

@@ -95,7 +95,8 @@ class BeliefPropagation(AbstractInference):
         appearance_steps: Maximum number of steps that optimise the appearance probabilities of tree-reweighted propagation
             for marginals: each step mixes in the maximum spanning forest for the mutual information of the pairs, so that
             the upper bound of the log partition function decreases. 0 keeps the probabilities of the random forests.
-        seed: Seed of the spanning forests.
+        start_spread: Standard deviation of random initial log messages on the CPU; 0 selects uniform messages.
+        seed: Seed of the spanning forests and of the initial messages.
         device: `cpu` or `gpu`, a CUDA GPU for ordinary flooding on pairwise graphs. The GPU runs the rounds and computes the
             marginals and the log partition function; most probable states are decoded on the CPU.
         observe: Callback that receives the current verdict after some rounds.
@@ -113,6 +114,7 @@ class BeliefPropagation(AbstractInference):
     max_iterations: int = 1000
     appearance: str | None = None
     appearance_steps: int = 0
+    start_spread: float = 0.0
     seed: int = 0
     device: str = "cpu"
     observe: Observer = ignore_progress
@@ -126,6 +128,8 @@ class BeliefPropagation(AbstractInference):
             raise ValueError(f"unknown appearance {self.appearance!r}; use 'trees' or None")
         if self.appearance_steps < 0:
             raise ValueError(f"appearance_steps {self.appearance_steps} is negative")
+        if self.start_spread < 0.0:
+            raise ValueError(f"start_spread {self.start_spread} is negative")
         if self.device not in DEVICES:
             raise ValueError(f"unknown device {self.device!r}; use cpu or gpu")
         if self.device == "gpu" and (self.schedule != "flooding" or self.appearance is not None):
@@ -347,10 +351,16 @@ class BeliefPropagation(AbstractInference):
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
     def _initial_state(self, net: MessageNetwork, tables: MessageTables, start: np.ndarray | None) -> MessageState:
-        """Return the state with uniform messages, or with the log messages `start`."""
+        """Return the state with the initial messages: those of the settings, or the log messages `start`."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
-        message = np.zeros(int(net.message_start[-1])) if start is None else start.copy()
+        n_messages = int(net.message_start[-1])
+        if start is not None:
+            message = start.copy()
+        elif self.start_spread:
+            message = np.random.default_rng(self.seed).normal(scale=self.start_spread, size=n_messages)
+        else:
+            message = np.zeros(n_messages)
         if not tables.log:
             np.exp(message, out=message)
         state = MessageState(message, np.empty(n_states), barred)

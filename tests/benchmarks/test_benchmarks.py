@@ -61,6 +61,7 @@ KEYS = {
     "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
     "startup": "help version check import import_load first_train second_train warmup demo_wall",
     "tables": "rows count read store wall_over_read peak_mib growth_10x",
+    "uai": "instances within_1e4_20s exact_and_wrong false_impossible median_error_by_family",
     "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
     "unaries": "rings",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",

@@ -80,6 +80,24 @@ def test_overflowing_potential_raises():
         format_model(UaiModel(scopes, potentials, 0.0))
 
 
+def test_other_spellings_are_accepted(tmp_path):
+    """The network type may be in lower case, and comments may begin with #, % or //."""
+    text = b"# made by hand\nmarkov\n1\n2\n// one factor\n1\n1 0\n% its table\n2\n1 3\n"
+    model = read(tmp_path, text)
+    np.testing.assert_allclose(model.potentials.nodes, np.log([1.0, 3.0]))
+    (tmp_path / "twice.evid").write_text("2 0 1 0 1")
+    assert read_evidence(tmp_path / "twice.evid", model.scopes.cardinality).tolist() == [1]
+
+
+def test_bayesian_network_has_an_upper_bound(tmp_path):
+    """The partition function of a Bayesian network with evidence is a probability."""
+    tables = "2\n0.4 0.6\n4\n0.1 0.9 0.5 0.5\n"
+    network = f"2\n2 2\n2\n1 0\n2 0 1\n{tables}"
+    assert read(tmp_path, f"BAYES\n{network}".encode()).upper < 0.01
+    assert read(tmp_path, f"MARKOV\n{network}".encode()).upper == math.inf
+    assert read(tmp_path, f"BAYES\n{network.replace('0.9', '0.8')}".encode()).upper == math.inf
+
+
 def test_comments_and_windows_line_endings(tmp_path):
     model = read(tmp_path, b"\xef\xbb\xbfc made by hand\r\nMARKOV\r\n1\r\n2\r\nc\r\n1\r\n1 0\r\n2\r\n1 3\r\n")
     np.testing.assert_allclose(np.exp(model.potentials.nodes), [1, 3])

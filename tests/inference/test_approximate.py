@@ -1,0 +1,95 @@
+"""Approximation of large graphs: choice among fixed points, bounds of the partition function, and remarks on reliability."""
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.approximate import Approximation, trivial_bounds
+from relcrf.inference.belief_propagation import BeliefPropagation
+from relcrf.inference.enumeration import Enumeration
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+
+
+def frustrated_grid(strength, seed=0, n=4):
+    """Return a grid of binary nodes with couplings of random sign."""
+    rng = np.random.default_rng(seed)
+    edges = grid_edges(n, n)
+    scopes, _ = network(rng, np.full(n * n, 2), edges)
+    coupling = rng.normal(scale=strength, size=len(edges))
+    factors = (coupling[:, None] * np.array([1.0, -1.0, -1.0, 1.0])).ravel()
+    return scopes, Potentials(rng.normal(scale=0.1, size=2 * n * n), factors)
+
+
+def attractive_pairs(n=6):
+    """Return a complete graph without fields whose nodes prefer equal states: propagation has two fixed points."""
+    edges = [(i, j) for i in range(n) for j in range(i)]
+    scopes, _ = network(np.random.default_rng(0), np.full(n, 2), edges)
+    nodes = np.tile([0.0, 0.02], n)
+    return scopes, Potentials(nodes, np.tile([1.0, 0.0, 0.0, 1.0], len(edges)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_bounds_contain_the_partition_function(name):
+    for seed in range(4):
+        scopes, potentials = NETWORKS[name](np.random.default_rng(seed))
+        exact = Enumeration(scopes).marginals(potentials).log_partition
+        lower, upper = trivial_bounds(scopes, potentials)
+        slack = 1e-9 * max(1.0, abs(exact))
+        assert lower - slack <= exact <= upper + slack
+        found = Approximation(scopes, restarts=2).marginals(potentials)
+        assert lower <= found.lower <= exact + slack and exact - slack <= found.upper
+        assert found.lower <= found.log_partition <= found.upper
+
+
+def test_damping_is_tried_where_propagation_does_not_converge():
+    scopes, potentials = frustrated_grid(2.0, seed=3)
+    plain = BeliefPropagation(scopes).marginals(potentials)
+    found = Approximation(scopes).marginals(potentials)
+    assert plain.verdict.status == "not converged" and found.verdict.status == "converged"
+
+
+def test_sampling_replaces_propagation_that_does_not_converge():
+    scopes, potentials = frustrated_grid(0.5)
+    assert Approximation(scopes, max_iterations=3).marginals(potentials).verdict.status == "not converged"
+    method = Approximation(scopes, max_iterations=3, sweeps=2000)
+    found, exact = method.marginals(potentials), Enumeration(scopes).marginals(potentials)
+    assert found.verdict.status == "converged"
+    np.testing.assert_allclose(found.nodes, exact.nodes, atol=0.05)
+    assert found.lower <= exact.log_partition <= found.upper
+
+
+def test_other_fixed_points_are_reported():
+    scopes, potentials = attractive_pairs()
+    found = Approximation(scopes, restarts=8).marginals(potentials)
+    single = Approximation(scopes).marginals(potentials)
+    assert single.verdict.remark == ""
+    assert "found other marginals" in str(found.verdict)
+    assert found.log_partition >= single.log_partition
+
+
+def test_restarts_of_a_graph_with_one_fixed_point_agree():
+    scopes, potentials = LOOPS["grid, k = 3"](np.random.default_rng(0))
+    found = Approximation(scopes, restarts=3).marginals(potentials)
+    expected = BeliefPropagation(scopes, tolerance=1e-10).marginals(potentials)
+    np.testing.assert_allclose(found.nodes, expected.nodes, atol=1e-5)
+    assert found.verdict.remark == ""
+
+
+def test_impossible_graph_is_exact():
+    scopes = Scopes(np.array([2, 2]), np.array([0, 2]), np.array([0, 1]))
+    found = Approximation(scopes).marginals(Potentials(np.zeros(4), np.full(4, -np.inf)))
+    assert found.log_partition == -np.inf and found.verdict.status == "exact" and np.isnan(found.nodes).all()
+
+
+def test_estimate_outside_the_bounds_is_replaced():
+    """Colour a complete bipartite graph of 6 + 6 nodes with three colours: the Bethe approximation is less than one colouring."""
+    edges = [(i, 6 + j) for i in range(6) for j in range(6)]
+    scopes, _ = network(np.random.default_rng(0), np.full(12, 3), edges)
+    differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0).ravel()
+    potentials = Potentials(np.zeros(36), np.tile(differ, len(edges)))
+    assert BeliefPropagation(scopes).marginals(potentials).log_partition < 0.0
+    found, exact = Approximation(scopes).marginals(potentials), Enumeration(scopes).marginals(potentials)
+    assert 0.0 <= found.lower <= found.log_partition <= exact.log_partition <= found.upper
+    assert "outside its bounds" in str(found.verdict)

@@ -15,7 +15,6 @@ from relcrf.graph.scopes import Scopes
 from relcrf.inference.clique_layout import MaximalCliques, arrange_cliques
 from relcrf.inference.elimination_order import (
     MIN_SEARCHED_CELLS,
-    STEPS_PER_CELL,
     Elimination,
     greedy_rule,
     node_weights,
@@ -220,13 +219,12 @@ def _search_orders(
         clique_weight = np.add.reduceat(node_weights(scopes.cardinality)[found.member], found.start[:-1])
         np.add.at(cells, component[found.order], 2.0 ** (clique_weight / LOG2_SCALE))
     roots = np.union1d(np.flatnonzero(cells > MIN_SEARCHED_CELLS), list(rejected)).astype(np.int64)
-    max_steps = int(STEPS_PER_CELL * max_cells)
     out = {}
     for root in roots.tolist():
         nodes = np.flatnonzero(component == root)
         edges = np.searchsorted(nodes, pairs[component[pairs[:, 0]] == root]).astype(np.int32)
         ends = np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1])
-        best = search_order(scopes.cardinality[nodes], *ends, limit, max_steps)
+        best = search_order(scopes.cardinality[nodes], *ends, limit, max_cells // len(roots))
         if best is not None:
             out[root] = nodes[best.order].astype(np.int32), np.diff(best.start), nodes[best.member].astype(np.int32)
     return out

@@ -38,8 +38,8 @@ def test_search_improves_min_fill(seed):
         np.inf,
         greedy_rule(n),
     )
-    best = search_order(cardinality, first, second, NO_LIMIT, 1 << 20)
-    again = search_order(cardinality, first, second, NO_LIMIT, 1 << 20)
+    best = search_order(cardinality, first, second, NO_LIMIT, 1 << 24)
+    again = search_order(cardinality, first, second, NO_LIMIT, 1 << 24)
     assert sorted(best.order.tolist()) == list(range(n))
     assert best.n_cells <= greedy[4]
     assert (best.order == again.order).all()
@@ -52,12 +52,12 @@ def test_search_improves_min_fill(seed):
 def test_search_finds_a_better_order_than_rows_of_a_grid():
     """Elimination of a grid row by row has cliques of n + 1 nodes, the smallest maximum."""
     n = 8
-    best = search_order(np.full(n * n, 2), *edges_of_grid(n), NO_LIMIT, 1 << 22)
+    best = search_order(np.full(n * n, 2), *edges_of_grid(n), NO_LIMIT, 1 << 26)
     assert best.n_cells < (n * n - n) * 2 ** (n + 1)
 
 
 def test_search_respects_the_limit():
     n = 8
     edges = edges_of_grid(n)
-    assert search_order(np.full(n * n, 2), *edges, n * LOG2_SCALE, 1 << 20) is None
-    assert search_order(np.full(n * n, 2), *edges, (n + 4) * LOG2_SCALE, 1 << 20) is not None
+    assert search_order(np.full(n * n, 2), *edges, n * LOG2_SCALE, 1 << 24) is None
+    assert search_order(np.full(n * n, 2), *edges, (n + 4) * LOG2_SCALE, 1 << 24) is not None

@@ -151,10 +151,14 @@ def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
-def build_clique_tree(scopes: Scopes, memory: int, max_cells: int) -> CliqueTree:
+def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells: int) -> CliqueTree:
     """Build clique trees by greedy elimination; the orders of components with large cliques are searched.
 
     The elimination of a component stops early at a clique of more than `max_cells` cells.
+
+    Args:
+        stage: Stage of each node in the elimination, shape (n_nodes,), int64; see `kernels.elimination.Rule`.
+        memory, max_cells: As in `CliqueTree`.
     """
     component = label_scope_components(scopes)
     weight = node_weights(scopes.cardinality)
@@ -178,25 +182,26 @@ def build_clique_tree(scopes: Scopes, memory: int, max_cells: int) -> CliqueTree
         accepted = is_accepted()
         remaining = pairs[accepted[pairs[:, 0]]]
         first, second = np.ascontiguousarray(remaining[:, 0]), np.ascontiguousarray(remaining[:, 1])
-        rule = greedy_rule(scopes.n_nodes, add_edges=add_edges)
+        rule = greedy_rule(stage, add_edges=add_edges)
         arguments = (weight, component, accepted, first, second, limit, np.inf, rule)
         found = Elimination(*elimination.eliminate(*arguments))
         for step in found.too_heavy[found.too_heavy >= 0]:
             reject(found.order[step], found.member[found.start[step] : found.start[step + 1]])
     assert found is not None
-    searched = _search_orders(scopes, component, pairs, found, set(errors) - hopeless, limit, max_cells)
+    searched = _search_orders(scopes, stage, component, pairs, found, set(errors) - hopeless, limit, max_cells)
     for root in searched:
         errors.pop(root, None)
     is_kept = ~np.isin(component[found.order], [*errors, *searched])
     parts = [(found.order, np.diff(found.start), found.member), *searched.values()]
     order, sizes, member = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     is_kept = np.concatenate((is_kept, np.ones(len(order) - len(is_kept), dtype=np.bool_)))
-    maximal = MaximalCliques(*elimination.maximal_cliques(scopes.n_nodes, order, offsets(sizes), member, is_kept))
+    maximal = MaximalCliques(*elimination.maximal_cliques(stage, order, offsets(sizes), member, is_kept))
     return CliqueTree(scopes, component, errors, memory, max_cells, arrange_cliques(scopes, order, maximal))
 
 
 def _search_orders(
     scopes: Scopes,
+    stage: np.ndarray,
     component: np.ndarray,
     pairs: np.ndarray,
     found: Elimination,
@@ -224,7 +229,7 @@ def _search_orders(
         nodes = np.flatnonzero(component == root)
         edges = np.searchsorted(nodes, pairs[component[pairs[:, 0]] == root]).astype(np.int32)
         ends = np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1])
-        best = search_order(scopes.cardinality[nodes], *ends, limit, max_cells // len(roots))
+        best = search_order(scopes.cardinality[nodes], stage[nodes], *ends, limit, max_cells // len(roots))
         if best is not None:
             out[root] = nodes[best.order].astype(np.int32), np.diff(best.start), nodes[best.member].astype(np.int32)
     return out

@@ -57,13 +57,17 @@ def node_weights(cardinality: np.ndarray) -> np.ndarray:
     return np.asarray(np.rint(LOG2_SCALE * np.log2(np.maximum(1, cardinality))), dtype=np.int64)
 
 
-def greedy_rule(n_nodes: int, *, add_edges: bool = True) -> Rule:
-    """Return min-fill or, without `add_edges`, the rule that gives a lower bound; ties go to the node of lower index."""
-    return Rule(np.ones(n_nodes, dtype=np.int64), np.arange(n_nodes), False, add_edges)
+def greedy_rule(stage: np.ndarray, *, add_edges: bool = True) -> Rule:
+    """Return min-fill or, without `add_edges`, the rule that gives a lower bound; ties go to the node of lower index.
+
+    Args:
+        stage: Stage of each node, shape (n_nodes,), int64; see `Rule`.
+    """
+    return Rule(np.ones(len(stage), dtype=np.int64), stage, np.arange(len(stage)), False, add_edges)
 
 
 def search_order(
-    cardinality: np.ndarray, first: np.ndarray, second: np.ndarray, limit: int, max_cells: int
+    cardinality: np.ndarray, stage: np.ndarray, first: np.ndarray, second: np.ndarray, limit: int, max_cells: int
 ) -> Elimination | None:
     """Search an elimination order with few cells in all cliques of a connected graph.
 
@@ -74,6 +78,7 @@ def search_order(
 
     Args:
         cardinality: Number of states of each node, shape (n_nodes,).
+        stage: Stage of each node, shape (n_nodes,), int64; see `Rule`.
         first, second: The two nodes of each edge, shape (n_edges,), int32, without duplicates.
         limit: Maximum weight of a clique.
         max_cells: Allowed number of cells of all cliques.
@@ -98,7 +103,8 @@ def search_order(
             is_changed = rng.random(n_nodes) < (1.0 if is_fresh else fraction)
             log_factor, lightest_clique = center + rng.normal(scale=scale, size=n_nodes) * is_changed, False
         factor = np.clip(np.rint(WEIGHT_SCALE * np.exp(log_factor)), 1, MAX_WEIGHT).astype(np.int64)
-        rule = Rule(factor, rng.permutation(n_nodes) if turn else np.arange(n_nodes), lightest_clique, True)
+        priority = rng.permutation(n_nodes) if turn else np.arange(n_nodes)
+        rule = Rule(factor, stage, priority, lightest_clique, True)
         found = Elimination(
             *elimination.eliminate(weight, component, is_included, first, second, NO_LIMIT, best_cells, rule)
         )

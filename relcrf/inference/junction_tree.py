@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,13 +50,15 @@ class _UpwardPass(NamedTuple):
     domain: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class JunctionTree(AbstractInference):
     """Exact sum-product, max-product and sampling. The cliques are computed once and reused for any potentials.
 
     Args:
         memory: Memory limit of all messages, in bytes.
         max_cells: Maximum number of cells of all cliques; 2**30 cells take about 10 seconds.
+        summed: Mask of the nodes over which `map_states` sums instead of maximising (marginal MAP), shape (n_nodes,); None for
+            no node. These nodes are eliminated first, which may need larger cliques.
 
     Raises:
         CliqueTooLargeError: A ValueError, at the first call and before allocation, if the cliques exceed a limit.
@@ -65,11 +67,29 @@ class JunctionTree(AbstractInference):
     scopes: Scopes
     memory: int = 1 << 32
     max_cells: int = 1 << 32
+    summed: np.ndarray | None = None
+
+    @cached_property
+    def _stage(self) -> np.ndarray:
+        """Return 0 for nodes that are summed before others are maximised, and 1 for the others; all 0 if no node is summed."""
+        n_nodes = self.scopes.n_nodes
+        return (
+            np.zeros(n_nodes, dtype=np.int64) if self.summed is None else np.where(self.summed, 0, 1).astype(np.int64)
+        )
 
     @cached_property
     def clique_tree(self) -> CliqueTree:
         """Return the clique tree; for components that are too large, it contains only the error."""
-        return build_clique_tree(self.scopes, self.memory, self.max_cells)
+        return build_clique_tree(self.scopes, self._stage, self.memory, self.max_cells)
+
+    @property
+    def _n_summed_cliques(self) -> int:
+        """Return the number of cliques up to the last one with a summed own node."""
+        if self.summed is None:
+            return 0
+        cliques = self.clique_tree.cliques
+        own = np.flatnonzero((cliques.n_own > 0) & self.summed[cliques.node[cliques.start[:-1]]])
+        return int(own.max(initial=-1)) + 1
 
     def _sum_product(self, potentials: Potentials) -> _UpwardPass:
         """Run the upward pass of sum-product in the linear domain or, if numbers could underflow, with logs."""
@@ -85,18 +105,21 @@ class JunctionTree(AbstractInference):
         total, scale, spread = 0.0, np.zeros(n_cliques), np.zeros(n_cliques)
         if domain == LINEAR_SUM:
             total = self._scale_tables(values[:n_tables], spread)
-        arguments = (cliques, self.scopes.cardinality, values, domain)
-        first = 0
-        for c in np.flatnonzero(cells >= MIN_THREADED_CELLS).tolist():
-            kernel.up(*arguments, first, c, 0, 1, scale, spread)
+        # The cliques of summed nodes precede all others.
+        n_summed = self._n_summed_cliques if domain == LOG_MAX else 0
+        for begin, end, each in ((0, n_summed, LOG_SUM), (n_summed, n_cliques, domain)):
+            arguments = (cliques, self.scopes.cardinality, values, each)
+            first = begin
+            for c in (begin + np.flatnonzero(cells[begin:end] >= MIN_THREADED_CELLS)).tolist():
+                kernel.up(*arguments, first, c, 0, 1, scale, spread)
 
-            def send(lane: int, _: int, c: int = c) -> None:
-                kernel.up(*arguments, c, c + 1, lane, N_LANES, scale, spread)
+                def send(lane: int, _: int, c: int = c, arguments: Any = arguments) -> None:
+                    kernel.up(*arguments, c, c + 1, lane, N_LANES, scale, spread)
 
-            map_lanes(N_LANES, int(cells[c]), send)
-            kernel.scale_message(cliques, c, values, domain, scale, spread)
-            first = c + 1
-        kernel.up(*arguments, first, n_cliques, 0, 1, scale, spread)
+                map_lanes(N_LANES, int(cells[c]), send)
+                kernel.scale_message(cliques, c, values, each, scale, spread)
+                first = c + 1
+            kernel.up(*arguments, first, end, 0, 1, scale, spread)
         roots = cliques.message[cliques.parent < 0]
         total += float(scale.sum()) if domain == LINEAR_SUM else float(values[roots].sum())
         return _UpwardPass(total, values, scale, float(spread.max(initial=0.0)), domain)
@@ -147,8 +170,11 @@ class JunctionTree(AbstractInference):
         return Partition(total, Verdict("exact"), total, total)
 
     def map_states(self, potentials: Potentials) -> MapStates:
+        """Compute the most probable joint state; summed nodes have state -1, and the score is the log of a sum over them."""
         found = self._upward_pass(potentials, LOG_MAX)
         states = kernel.best_states(self.clique_tree.cliques, self.scopes.cardinality, found.values)
+        if self.summed is not None:
+            states[self.summed] = -1
         return MapStates(found.total, states, found.total, Verdict("exact"))
 
     def sample(self, potentials: Potentials, n: int, seed: int) -> np.ndarray:

@@ -133,8 +133,10 @@ def _add_neighbours(a, b, n_items, head, next_item, item, factor, strength, weig
 
 
 @kernel()
-def _precedes(first, second, v, other_first, other_second, other, priority):
-    """Return True if node `v` precedes `other` in order of the first key, then the second key, then priority."""
+def _precedes(first, second, v, other_first, other_second, other, stage, priority):
+    """Return True if node `v` precedes `other` in order of stage, then the first key, then the second key, then priority."""
+    if stage[v] != stage[other]:
+        return stage[v] < stage[other]
     if first != other_first:
         return first < other_first
     if second != other_second:
@@ -143,11 +145,11 @@ def _precedes(first, second, v, other_first, other_second, other, priority):
 
 
 @kernel()
-def _sift(first, second, v, at, heap, n_heap, position, key_first, key_second, priority):
+def _sift(first, second, v, at, heap, n_heap, position, key_first, key_second, stage, priority):
     """Insert node v with its keys at index `at` of a heap; restore the heap order and the `position` of each node."""
     while at > 0:
         above = (at - 1) >> 1
-        if not _precedes(first, second, v, key_first[above], key_second[above], heap[above], priority):
+        if not _precedes(first, second, v, key_first[above], key_second[above], heap[above], stage, priority):
             break
         heap[at], key_first[at], key_second[at] = heap[above], key_first[above], key_second[above]
         position[heap[above]] = at
@@ -161,10 +163,11 @@ def _sift(first, second, v, at, heap, n_heap, position, key_first, key_second, p
             key_first[below],
             key_second[below],
             heap[below],
+            stage,
             priority,
         ):
             below += 1
-        if not _precedes(key_first[below], key_second[below], heap[below], first, second, v, priority):
+        if not _precedes(key_first[below], key_second[below], heap[below], first, second, v, stage, priority):
             break
         heap[at], key_first[at], key_second[at] = heap[below], key_first[below], key_second[below]
         position[heap[below]] = at
@@ -182,6 +185,7 @@ class Rule(NamedTuple):
     Args:
         factor: weight of each node in the weights of pairs, shape (n_nodes,), int64, at least 1; the weight of a pair is
             the product for its nodes. Weights of 1 give min-fill, where fill is the number of missing pairs.
+        stage: stage of each node, shape (n_nodes,), int64; all nodes of a stage are eliminated before those of later stages.
         priority: a distinct number for each node, shape (n_nodes,), int64.
         lightest_clique: whether the weight of the clique comes first.
         add_edges: whether to add the missing pairs of eliminated nodes as edges. If not, each step eliminates the node
@@ -191,12 +195,13 @@ class Rule(NamedTuple):
     """
 
     factor: np.ndarray
+    stage: np.ndarray
     priority: np.ndarray
     lightest_clique: bool
     add_edges: bool
 
 
-RULE = types.NamedTuple((LONG, LONG, boolean, boolean), Rule)
+RULE = types.NamedTuple((LONG, LONG, LONG, boolean, boolean), Rule)
 
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, float64, RULE))
@@ -220,7 +225,7 @@ def eliminate(weight, component, is_included, first, second, limit, max_cells, r
         The number of steps of the elimination: pairs of nodes in a clique.
     """
     n_nodes = len(weight)
-    factor, priority = rule.factor, rule.priority
+    factor, stage, priority = rule.factor, rule.stage, rule.priority
     head = np.empty(n_nodes, dtype=np.int64)
     item = np.empty(2 * len(first), dtype=np.int32)
     next_item = np.empty(2 * len(first), dtype=np.int64)
@@ -260,7 +265,7 @@ def eliminate(weight, component, is_included, first, second, limit, max_cells, r
         if alive[v]:
             n_heap += 1
             a, b = (clique_weight[v], fill[v]) if rule.lightest_clique else (fill[v], clique_weight[v])
-            _sift(a, b, v, n_heap - 1, heap, n_heap, position, key_first, key_second, priority)
+            _sift(a, b, v, n_heap - 1, heap, n_heap, position, key_first, key_second, stage, priority)
     order = np.empty(n_heap, dtype=np.int32)
     start = np.empty(n_heap + 1, dtype=np.int64)
     start[0] = 0
@@ -273,7 +278,7 @@ def eliminate(weight, component, is_included, first, second, limit, max_cells, r
         if n_heap > 0:
             last = heap[n_heap]
             a, b = key_first[n_heap], key_second[n_heap]
-            _sift(a, b, last, 0, heap, n_heap, position, key_first, key_second, priority)
+            _sift(a, b, last, 0, heap, n_heap, position, key_first, key_second, stage, priority)
         if too_heavy[component[v]] >= 0:
             continue
         size = _collect_neighbours(v, head, next_item, item, alive, neighbours)
@@ -339,19 +344,20 @@ def eliminate(weight, component, is_included, first, second, limit, max_cells, r
             changed[1, v] = 0
             a, b = (clique_weight[v], fill[v]) if rule.lightest_clique else (fill[v], clique_weight[v])
             if alive[v] and (a != key_first[position[v]] or b != key_second[position[v]]):
-                _sift(a, b, v, position[v], heap, n_heap, position, key_first, key_second, priority)
+                _sift(a, b, v, position[v], heap, n_heap, position, key_first, key_second, stage, priority)
     return order[:n], start[: n + 1], member[: start[n]], too_heavy, n_cells, n_steps
 
 
-@kernel((int64, INT, LONG, INT, BOOL))
-def maximal_cliques(n_nodes, order, start, member, is_included):
+@kernel((LONG, INT, LONG, INT, BOOL))
+def maximal_cliques(stage, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
-    A clique C is not maximal if C and one earlier eliminated node form another clique. Maximal cliques are ordered
-    children before parents. Within a clique, nodes are in the order of elimination; the nodes shared with the parent follow the
-    other nodes, the clique's *own* nodes.
+    A clique C is not maximal if C and one earlier eliminated node of the same stage form another clique. Maximal cliques are
+    ordered children before parents. Within a clique, nodes are in the order of elimination; the nodes shared with the parent
+    follow the other nodes, the clique's *own* nodes.
 
     Args:
+        stage: stage of each node, see `Rule`.
         order, start, member: as `eliminate` returns them.
         is_included: mask of the cliques to use, shape (n,), bool; a component is included as a whole or not.
 
@@ -360,7 +366,7 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         number of nodes that each clique shares with its parent. `parent`, shape (n_cliques,): the parent of each
         clique, -1 for a root. `own`, shape (n_nodes,): the clique of which each node is an own node, -1 if none.
     """
-    n = len(order)
+    n, n_nodes = len(order), len(stage)
     position = np.empty(n_nodes, dtype=np.int64)
     for i in range(n):
         position[order[i]] = i
@@ -377,7 +383,8 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
     top = np.arange(n)  # for each maximal clique, the highest index of a clique that it contains
     for i in range(n):
         q = parent_position[i]
-        if q >= 0 and not is_contained[q] and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]:
+        has_size = q >= 0 and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]
+        if has_size and not is_contained[q] and stage[order[i]] == stage[order[q]]:
             is_contained[q] = True
             container[q] = container[i]
             top[container[i]] = q

@@ -36,10 +36,10 @@ def test_search_improves_min_fill(seed):
         second,
         NO_LIMIT,
         np.inf,
-        greedy_rule(n),
+        greedy_rule(np.zeros(n, dtype=np.int64)),
     )
-    best = search_order(cardinality, first, second, NO_LIMIT, 1 << 24)
-    again = search_order(cardinality, first, second, NO_LIMIT, 1 << 24)
+    best = search_order(cardinality, np.zeros(n, dtype=np.int64), first, second, NO_LIMIT, 1 << 24)
+    again = search_order(cardinality, np.zeros(n, dtype=np.int64), first, second, NO_LIMIT, 1 << 24)
     assert sorted(best.order.tolist()) == list(range(n))
     assert best.n_cells <= greedy[4]
     assert (best.order == again.order).all()
@@ -52,12 +52,24 @@ def test_search_improves_min_fill(seed):
 def test_search_finds_a_better_order_than_rows_of_a_grid():
     """Elimination of a grid row by row has cliques of n + 1 nodes, the smallest maximum."""
     n = 8
-    best = search_order(np.full(n * n, 2), *edges_of_grid(n), NO_LIMIT, 1 << 26)
+    best = search_order(np.full(n * n, 2), np.zeros(n * n, dtype=np.int64), *edges_of_grid(n), NO_LIMIT, 1 << 26)
     assert best.n_cells < (n * n - n) * 2 ** (n + 1)
 
 
 def test_search_respects_the_limit():
     n = 8
     edges = edges_of_grid(n)
-    assert search_order(np.full(n * n, 2), *edges, n * LOG2_SCALE, 1 << 24) is None
-    assert search_order(np.full(n * n, 2), *edges, (n + 4) * LOG2_SCALE, 1 << 24) is not None
+    assert search_order(np.full(n * n, 2), np.zeros(n * n, dtype=np.int64), *edges, n * LOG2_SCALE, 1 << 24) is None
+    assert (
+        search_order(np.full(n * n, 2), np.zeros(n * n, dtype=np.int64), *edges, (n + 4) * LOG2_SCALE, 1 << 24)
+        is not None
+    )
+
+
+def test_stages_follow_one_another():
+    rng = np.random.default_rng(0)
+    n = 40
+    first, second = random_connected_graph(rng, n, 40)
+    stage = rng.integers(0, 2, size=n)
+    best = search_order(np.full(n, 2), stage, first, second, NO_LIMIT, 1 << 24)
+    assert (np.diff(stage[best.order]) >= 0).all()

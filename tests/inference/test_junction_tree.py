@@ -169,6 +169,25 @@ def test_lanes_have_the_same_bits(monkeypatch):
         np.testing.assert_array_equal(found.factors, whole.factors)
 
 
+@pytest.mark.parametrize("name", [*FORESTS, *LOOPS, *CLIQUES])
+def test_marginal_map_is_exact(name):
+    """Maximise over some nodes the sum over the others, compared with enumeration."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](rng)
+        summed = rng.random(scopes.n_nodes) < 0.5
+        found = JunctionTree(scopes, summed=summed).map_states(potentials)
+        joint, _, scores = Enumeration(scopes)._enumerate(potentials)
+        _, group = np.unique(joint[~summed], axis=1, return_inverse=True)
+        top = scores.max(initial=-np.inf)
+        mass = np.zeros(group.max(initial=0) + 1)
+        np.add.at(mass, group.ravel(), np.exp(scores - top))
+        assert found.score == pytest.approx(top + np.log(mass.max()), rel=1e-12, abs=1e-9)
+        assert (found.states[summed] == -1).all()
+        chosen = (joint[~summed] == found.states[~summed, None]).all(axis=0)
+        assert top + np.log(np.exp(scores[chosen] - top).sum()) == pytest.approx(found.score, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])
 def test_samples_are_exact(name):
     scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(1))

@@ -37,7 +37,8 @@ def eliminate_plainly(n, first, second, weight, rule):
         missing = [(a, b) for a, b in combinations(near[v], 2) if b not in near[a]]
         fill = sum(int(rule.factor[a] * rule.factor[b]) for a, b in missing) if rule.add_edges else 0
         clique_weight = int(weight[[v, *near[v]]].sum())
-        return *((clique_weight, fill) if rule.lightest_clique else (fill, clique_weight)), int(rule.priority[v])
+        keys = (clique_weight, fill) if rule.lightest_clique else (fill, clique_weight)
+        return int(rule.stage[v]), *keys, int(rule.priority[v])
 
     while near:
         v = min(near, key=key)
@@ -51,11 +52,12 @@ def eliminate_plainly(n, first, second, weight, rule):
 
 
 def min_fill(n, add_edges=True):
-    return Rule(np.ones(n, dtype=np.int64), np.arange(n), False, add_edges)
+    return Rule(np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.arange(n), False, add_edges)
 
 
 def random_rule(rng, n, add_edges):
-    return Rule(rng.integers(1, 9, size=n), rng.permutation(n), bool(rng.integers(2)), add_edges)
+    stage = rng.integers(0, 2, size=n)
+    return Rule(rng.integers(1, 9, size=n), stage, rng.permutation(n), bool(rng.integers(2)), add_edges)
 
 
 @pytest.mark.parametrize("is_min_fill", [True, False])
@@ -98,7 +100,9 @@ def test_cliques_are_maximal_and_form_junction_trees(seed):
     component = components(n, first, second)
     all_included = np.ones(n, dtype=bool)
     order, start, member, *_ = eliminate(weight, component, all_included, first, second, NO_LIMIT, np.inf, min_fill(n))
-    clique_start, clique_node, n_shared, parent, own = maximal_cliques(n, order, start, member, np.ones(n, dtype=bool))
+    clique_start, clique_node, n_shared, parent, own = maximal_cliques(
+        np.zeros(n, dtype=np.int64), order, start, member, np.ones(n, dtype=bool)
+    )
     cliques = [clique_node[a:b].tolist() for a, b in pairwise(clique_start)]
     chordal = nx.Graph((a, b) for clique in cliques for a, b in combinations(clique, 2))
     chordal.add_nodes_from(range(n))

@@ -31,7 +31,7 @@ GPU_METHODS = ("auto", "bp")
 MAX_TABLE_CELLS = 1 << 27
 """Maximum number of cells of all factor tables together; 2**27 cells take a gigabyte."""
 
-MARGINAL_METHODS = tuple(name for name in METHODS if name != "dual")
+MARGINAL_METHODS = tuple(name for name in METHODS if name not in ("dual", "search"))
 """Inference methods that compute marginals."""
 
 PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -52,9 +53,8 @@ class DualDecomposition(AbstractInference):
         raise ValueError("dual decomposition does not compute marginals, only most probable states")
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        factors, (order, forward, backward, message_start) = self.scopes.kernel_factors, self._pass_layout
-        message = np.zeros(int(message_start[-1]))
-        alive = potentials.nodes > -np.inf
+        factors = self.scopes.kernel_factors
+        ascent = DualAscent(self.scopes, potentials, self._pass_layout)
         best = _BestState(
             ascend_states(factors, potentials, np.zeros(self.scopes.n_nodes, dtype=np.int32)), -np.inf, np.inf
         )
@@ -63,18 +63,11 @@ class DualDecomposition(AbstractInference):
             nonlocal best
             decrease = 0.0
             for _ in range(rounds):
-                arguments = (*potentials, order, forward, message_start, message, alive)
-                if not kernel.update_messages(factors, *arguments):
+                states = ascent.run_round()
+                if states is None:
                     best = _BestState(best.states, -np.inf, -np.inf)
                     return 0.0
-                states = np.empty(self.scopes.n_nodes, dtype=np.int32)
-                kernel.decode(factors, *potentials, order, message_start, message, alive.copy(), states)
-                if not kernel.update_messages(
-                    factors, *potentials, order[::-1].copy(), backward, message_start, message, alive
-                ):
-                    best = _BestState(best.states, -np.inf, -np.inf)
-                    return 0.0
-                bound = kernel.upper_bound(factors, *potentials, message_start, message, alive)
+                bound = ascent.compute_bound()
                 states = ascend_states(factors, potentials, states)
                 decrease = (best.bound - bound) / max(1.0, abs(bound))
                 best = best.with_round(states, self.scopes.score(potentials, states), bound)
@@ -91,17 +84,67 @@ class DualDecomposition(AbstractInference):
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
-    def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the node order, two masks of `scopes.node` (factor has a later node; an earlier node), and message offsets."""
-        scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
-        sizes = scopes.cardinality[scopes.node].astype(np.int64)
-        message_start = offsets(sizes)
+    def _pass_layout(self) -> PassLayout:
+        return PassLayout.of_scopes(self.scopes)
+
+
+class PassLayout(NamedTuple):
+    """The layout of the passes over the nodes.
+
+    Args:
+        order: Nodes in the order of a forward pass, shape (n_nodes,).
+        forward, backward: Masks of `scopes.node`: the factor has a later node; an earlier node.
+        message_start: Offset of each slot's message, shape (len(scopes.node) + 1,).
+    """
+
+    order: np.ndarray
+    forward: np.ndarray
+    backward: np.ndarray
+    message_start: np.ndarray
+
+    @staticmethod
+    def of_scopes(scopes: Scopes) -> PassLayout:
+        order = _breadth_first(scopes)[::-1].copy()
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         rank = rank[scopes.node]
         last = np.repeat(np.maximum.reduceat(rank, scopes.start[:-1]), scopes.arity)
         first = np.repeat(np.minimum.reduceat(rank, scopes.start[:-1]), scopes.arity)
-        return order, rank < last, rank > first, message_start
+        return PassLayout(order, rank < last, rank > first, offsets(scopes.cardinality[scopes.node].astype(np.int64)))
+
+
+class DualAscent:
+    """The messages of dual coordinate ascent, which reparametrise the potentials and define an upper bound of all scores.
+
+    Attributes:
+        message: Messages of all slots, flat.
+        alive: Mask of the states that have not been found to be impossible, flat.
+    """
+
+    def __init__(self, scopes: Scopes, potentials: Potentials, layout: PassLayout) -> None:
+        self._factors, self._potentials, self._layout = scopes.kernel_factors, potentials, layout
+        self._reverse_order = layout.order[::-1].copy()
+        self.message = np.zeros(int(layout.message_start[-1]))
+        self.alive = potentials.nodes > -np.inf
+
+    def run_round(self) -> np.ndarray | None:
+        """Run a forward and a backward pass; return the state decoded between them, None if no joint state is possible."""
+        arguments, layout = (self._factors, *self._potentials), self._layout
+        passes = (layout.message_start, self.message, self.alive)
+        if not kernel.update_messages(*arguments, layout.order, layout.forward, *passes):
+            return None
+        states = np.empty(len(layout.order), dtype=np.int32)
+        kernel.decode(*arguments, layout.order, layout.message_start, self.message, self.alive.copy(), states)
+        if not kernel.update_messages(*arguments, self._reverse_order, layout.backward, *passes):
+            return None
+        return states
+
+    def compute_bound(self) -> float:
+        """Return the upper bound of the scores of all joint states."""
+        layout = self._layout
+        return float(
+            kernel.upper_bound(self._factors, *self._potentials, layout.message_start, self.message, self.alive)
+        )
 
 
 def _breadth_first(scopes: Scopes) -> np.ndarray:

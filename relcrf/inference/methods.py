@@ -14,6 +14,7 @@ from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.map_search import MapSearch
 from relcrf.inference.mean_field import MeanField
 from relcrf.inference.result import AbstractInference, Observer, ignore_progress
 from relcrf.settings import convert_settings, field_types, setting_names
@@ -27,6 +28,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
     "gibbs": Gibbs,
     "jt": JunctionTree,
     "mf": MeanField,
+    "search": MapSearch,
     "trw": TreeReweighted,
 }
 

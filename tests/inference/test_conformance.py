@@ -22,6 +22,7 @@ from relcrf.inference.enumeration import MAX_JOINT_STATES, Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.map_search import MapSearch
 from relcrf.inference.mean_field import MeanField
 from relcrf.inference.result import AbstractInference
 
@@ -101,6 +102,10 @@ METHODS = {
         marginals=None,
         log_partition={},
         map_states=(*FORESTS, "a tree of triples"),
+    ),
+    "search": Method(MapSearch, tuple(NETWORKS), None, {}, tuple(NETWORKS)),
+    "search without elimination": Method(
+        lambda scopes: MapSearch(scopes, max_cells=0), tuple(NETWORKS), None, {}, tuple(NETWORKS)
     ),
 }
 TREES = (*FORESTS, "a tree of triples")

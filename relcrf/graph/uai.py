@@ -21,7 +21,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span
 from relcrf.graph.scopes import Potentials, Scopes
 
 NETWORK_TYPES = ("MARKOV", "BAYES")
-MODEL_ERROR, EVIDENCE_ERROR = "E240", "E241"
+MODEL_ERROR, EVIDENCE_ERROR, QUERY_ERROR = "E240", "E241", "E243"
 MAX_QUOTED_LINE = 160
 """Maximum length, in characters, of a source line that is quoted below a message."""
 MAX_COUNT = np.iinfo(np.int32).max
@@ -336,6 +336,28 @@ def _find_evidence(numbers: _UaiNumbers) -> int:
     return 1 if has_count_line or (is_one and not fits) else 0
 
 
+def read_query(path: Path, n_nodes: int) -> np.ndarray:
+    """Read the variables of a `.query` file, whose states a marginal MAP task asks for: `n v1 v2 ...`.
+
+    Returns:
+        The variables in the order of the file, shape (n,), int64.
+
+    Raises:
+        DataError: If the file cannot be read, does not follow the format, or does not match the model.
+    """
+    numbers = _UaiNumbers(path, QUERY_ERROR, has_header=False)
+    hint = "write the number of variables of the query, and their indices, counted from 0"
+    (n,) = numbers.read_integers(0, 1, 0, n_nodes, "the number of variables of the query", hint).tolist()
+    variables = numbers.read_integers(1, n, 0, n_nodes - 1, "a variable of the query", hint)
+    if 1 + n < len(numbers):
+        raise numbers.error(1 + n, f"unexpected numbers after the {n:,} variables", hint)
+    _, first = np.unique(variables, return_index=True)
+    if len(first) < n:
+        k = int(np.setdiff1d(np.arange(n), first)[0])
+        raise numbers.error(1 + k, f"variable {variables[k]} occurs twice", "list each variable of the query once")
+    return variables
+
+
 def format_model(model: UaiModel) -> str:
     """Format a model as the text of a MARKOV file, with numbers in full precision.
 
@@ -384,10 +406,10 @@ def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
     return "MAR\n" + " ".join([str(len(cardinality)), *words]) + "\n"
 
 
-def format_states(states: np.ndarray) -> str:
-    """Format the result of an MPE task: the most probable joint state.
+def format_states(states: np.ndarray, task: str = "MPE") -> str:
+    """Format the result of an MPE or MMAP task: the most probable joint state.
 
     Args:
-        states: States of all nodes, shape (n_nodes,).
+        states: States of all nodes, or of the nodes of the query, shape (n,).
     """
-    return "MPE\n" + " ".join(map(str, [len(states), *states.tolist()])) + "\n"
+    return f"{task}\n" + " ".join(map(str, [len(states), *states.tolist()])) + "\n"

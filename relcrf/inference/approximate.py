@@ -18,6 +18,7 @@ from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.coordinate_ascent import ascend_states, modes
 from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.gibbs import Gibbs
+from relcrf.inference.map_search import MapSearch
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 STRONG_DAMPING = 0.5
@@ -25,6 +26,9 @@ STRONG_DAMPING = 0.5
 
 START_SPREAD = 2.0
 """Standard deviation of the initial log messages of restarts, in nats; most odds are then between 1:50 and 50:1."""
+
+MAX_SEARCHED_NODES = 10_000
+"""Maximum number of nodes of a search; the search of a grid of 150 x 150 nodes needs 20 seconds to start."""
 
 MAX_DISAGREEMENT = 0.01
 """Maximum difference of two marginals that are called equal."""
@@ -46,7 +50,9 @@ class Approximation(AbstractInference):
         damping, tolerance, max_iterations, device: Settings of belief propagation.
         restarts: Number of additional propagations from random messages.
         sweeps: Number of sweeps of Gibbs sampling if propagation does not converge; 0 for none.
-        seed: Seed of the messages and of Gibbs sampling.
+        rounds: Maximum number of rounds of the search for most probable states (`MapSearch`); 0 for none. Graphs of more than
+            `MAX_SEARCHED_NODES` nodes are not searched.
+        seed: Seed of the messages, of Gibbs sampling and of the search.
         observe: Callback that receives the verdicts of the methods during the run.
     """
 
@@ -57,6 +63,7 @@ class Approximation(AbstractInference):
     device: str = "cpu"
     restarts: int = 0
     sweeps: int = 0
+    rounds: int = 7
     seed: int = 0
     observe: Observer = field(default=ignore_progress)
 
@@ -88,7 +95,18 @@ class Approximation(AbstractInference):
         return _limit(best, *self._tighten(potentials, best, lower, upper))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        return self._dual.map_states(potentials)
+        """Return the result of dual decomposition if it is optimal, otherwise the better one of its result and of a search."""
+        found = self._dual.map_states(potentials)
+        is_final = found.verdict.status in ("exact", "interrupted") or found.bound == -np.inf
+        if is_final or not self.rounds or self.scopes.n_nodes > MAX_SEARCHED_NODES:
+            return found
+        searched = MapSearch(self.scopes, max_iterations=self.rounds, seed=self.seed, observe=self.observe).map_states(
+            potentials
+        )
+        if searched.verdict.status == "exact":
+            return searched
+        best, bound = max(searched, found, key=lambda each: each.score), min(searched.bound, found.bound)
+        return MapStates(best.score, best.states, max(best.score, bound), searched.verdict)
 
     @cached_property
     def _dual(self) -> DualDecomposition:

@@ -47,7 +47,7 @@ class Auto(AbstractInference):
     Args:
         memory: Limit of all messages of the junction trees, in bytes.
         max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
-        damping, tolerance, max_iterations, restarts, sweeps, seed: Settings of `Approximation`.
+        damping, tolerance, max_iterations, restarts, sweeps, rounds, seed: Settings of `Approximation`.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
         observe: Callback that receives the verdicts of iterative methods during the run.
     """
@@ -60,6 +60,7 @@ class Auto(AbstractInference):
     max_iterations: int = 1000
     restarts: int = 0
     sweeps: int = 0
+    rounds: int = 7
     seed: int = 0
     device: str = "cpu"
     observe: Observer = ignore_progress
@@ -90,7 +91,7 @@ class Auto(AbstractInference):
             small = extract_components(self.scopes, is_affordable)
             assignments.append(MethodAssignment(small, JunctionTree(small.scopes, self.memory, self.max_cells)))
         rest = extract_components(self.scopes, ~is_tree & ~is_affordable)
-        names = "damping", "tolerance", "max_iterations", "restarts", "sweeps", "seed", "device", "observe"
+        names = "damping", "tolerance", "max_iterations", "restarts", "sweeps", "rounds", "seed", "device", "observe"
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return [*assignments, MethodAssignment(rest, Approximation(rest.scopes, **settings))]
 

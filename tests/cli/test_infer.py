@@ -248,3 +248,43 @@ def test_ctrl_c_outputs_partial_result(infer, infer_json, three, monkeypatch, tm
     code, found = infer_json(*question)
     assert (code, found["verdict"]["status"]) == (130, "interrupted")
     assert json.dumps(found["log10_partition"]) == "null"
+
+
+def test_marginal_map(infer, infer_json, three, tmp_path):
+    """Maximise over variables 2 and 0 the sum over variable 1, compared with the eight nonzero joint states."""
+    query, evid = tmp_path / "three.query", tmp_path / "three.evid"
+    query.write_text("2 2 0\n")
+    code, out, err = infer(three, "--task", "MMAP", "--query", query)
+    # Sums over variable 1: 4.0 * 3.75 + 2.4 * 10 = 39 for states 2 and 0; the joint states of variable 0 = 1 have less.
+    assert (code, out) == (0, "MMAP\n2 2 0\n") and "auto: exact" in err
+    found = infer_json(three, "--task", "MMAP", "--query", query)[1]
+    assert found["log10_score"] == pytest.approx(math.log10(39.0)) and found["states"] == [2, 0]
+    evid.write_text("1 2 1")
+    assert infer(three, "--task", "MMAP", "--query", query, "--evidence", evid)[1] == "MMAP\n2 1 0\n"
+    for text in ("2 0 0", "1 3", "2 1", "x", "1 0 1"):
+        query.write_text(text)
+        code, out, err = infer(three, "--task", "MMAP", "--query", query)
+        assert (code, out, err.count("error[E243]")) == (3, "", 1), text
+    query.write_text("1 0")
+    for arguments, error in (
+        (("--task", "MMAP"), "E300"),
+        (("--task", "MPE", "--query", query), "E300"),
+        (("--task", "MMAP", "--query", query, "--method", "bp"), "E381"),
+    ):
+        code, _, err = infer(three, *arguments)
+        assert (code, error in err) == (2, True)
+
+
+def test_marginal_map_of_a_large_model_is_approximate(infer_json, tmp_path):
+    """If the constrained elimination order needs too many cells, heuristic states are returned with a bound."""
+    n = 6
+    scopes, potentials = network(np.random.default_rng(0), np.full(n * n, 2), grid_edges(n, n), 1.0)
+    model, query = tmp_path / "grid.uai", tmp_path / "grid.query"
+    model.write_text(format_model(UaiModel(scopes, potentials, 0.0)))
+    query.write_text(f"{n * n // 2} " + " ".join(str(2 * v) for v in range(n * n // 2)))
+    command = (model, "--task", "MMAP", "--query", query)
+    exact = infer_json(*command)[1]
+    found = infer_json(*command, "--set", "max_cells=20000")[1]
+    assert exact["verdict"]["status"] == "exact" and found["verdict"]["status"] == "not converged"
+    assert found["log10_score"] <= exact["log10_score"] + 1e-9 <= found["log10_bound"] + 2e-9
+    assert len(found["states"]) == n * n // 2

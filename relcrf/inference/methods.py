@@ -15,6 +15,7 @@ from relcrf.inference.forest import ForestInference
 from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.mean_field import MeanField
+from relcrf.inference.mini_bucket import MiniBucket
 from relcrf.inference.result import AbstractInference, Observer, ignore_progress
 from relcrf.settings import convert_settings, field_types, setting_names
 
@@ -28,6 +29,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
     "jt": JunctionTree,
     "mf": MeanField,
     "trw": TreeReweighted,
+    "wmb": MiniBucket,
 }
 
 

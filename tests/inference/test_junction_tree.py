@@ -168,7 +168,7 @@ def test_auto_limits_total_memory():
 
 def test_methods_by_name():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw"}
+    assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw", "wmb"}
     assert text_setting_names(JunctionTree) == ["memory"]
     method = create_inference("jt", scopes, {"memory": "4096"})
     assert isinstance(method, JunctionTree) and method.memory == 4096

@@ -1,0 +1,254 @@
+"""Weighted mini-bucket elimination: marginals, and upper bounds of the log partition function and of the best score.
+
+Source: Dechter & Rish (2003) for mini-buckets; Liu & Ihler (2011) for weights, moment matching and marginals. Deviations: the
+partition is greedy by numbers of cells, moments are matched over all nodes that the mini-buckets of a bucket share, and a step
+that increases the bound is undone and repeated with half the step size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array, triu
+
+from relcrf.columns.offsets import offsets
+from relcrf.graph.scope_components import label_scope_components
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.coordinate_ascent import ascend_states, independent_states
+from relcrf.inference.iteration import iterate
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    UnsupportedGraphError,
+    Verdict,
+    ignore_progress,
+)
+from relcrf.kernels import bucket_partition, elimination
+from relcrf.kernels import mini_bucket as kernel
+from relcrf.kernels.bucket_partition import MiniBuckets
+
+LOG2_SCALE = 1 << 20
+"""Factor that converts base-2 logarithms of cardinalities to integer weights of nodes in the elimination order."""
+
+NO_LIMIT = 1 << 62
+"""Weight of a clique that no elimination reaches."""
+
+MAX_SHIFT_CELLS = 1 << 10
+"""Maximum number of cells of a shift table; with 1 instead, the bounds of strongly coupled grids are five times as far off."""
+
+MAX_TABLE_CELLS = 1 << 40
+"""Maximum number of cells of a table for any `max_cells`; sums then fit into 64-bit integers."""
+
+STEP_GROWTH = 1.3
+"""Growth of the step size of the weights after a step that decreases the bound; 20 iterations then suffice on most graphs."""
+
+MIN_STEP = 1e-3
+"""Step size at which the bound no longer decreases."""
+
+GAP_TOLERANCE = 1e-9
+"""Difference of bound and score, relative to max(1, |score|), at which a joint state is optimal up to rounding errors."""
+
+
+@dataclass(frozen=True)
+class MiniBucket(AbstractInference):
+    """Weighted mini-bucket elimination, with upper bounds of the log partition function and of the best score.
+
+    If no bucket is split, the result and its verdict are exact. Otherwise `Marginals.log_partition` is an upper bound in nats,
+    which does not increase with the number of iterations; -inf proves that all joint states are impossible. The residual is the
+    largest change of a node's marginal, or for most probable states the decrease of the bound relative to max(1, |bound|).
+
+    Args:
+        max_cells: Maximum number of cells of a table; the tables of factors can be larger.
+        max_iterations: Maximum number of iterations, each a pass of messages in both directions.
+        tolerance: Residual at convergence.
+        memory: Memory limit for potentials, messages and tables in bytes.
+        observe: Callback that receives the current verdict after each iteration.
+
+    Raises:
+        UnsupportedGraphError: A ValueError, at the first call and before allocation, if the tables would exceed the limit.
+    """
+
+    scopes: Scopes
+    max_cells: int = 1 << 16
+    max_iterations: int = 30
+    tolerance: float = 1e-4
+    memory: int = 1 << 30
+    observe: Observer = field(default=ignore_progress)
+
+    def __post_init__(self) -> None:
+        """Validate the settings."""
+        if self.max_cells < 1:
+            raise ValueError(f"max_cells must be at least 1, not {self.max_cells}")
+
+    @cached_property
+    def mini_buckets(self) -> MiniBuckets:
+        """Return the mini-buckets for min-fill elimination, with full tables for agreement factors."""
+        scopes = self.scopes
+        full = Scopes(scopes.cardinality, scopes.start, scopes.node)
+        log_sizes = np.log2(scopes.cardinality)
+        self._check_memory(float(np.exp2(np.add.reduceat(log_sizes[scopes.node], scopes.start[:-1])).sum()))
+        minis: MiniBuckets = bucket_partition.partition_buckets(
+            full.cardinality,
+            _min_fill_order(scopes, np.rint(LOG2_SCALE * log_sizes).astype(np.int64)),
+            full.start,
+            full.node,
+            full.stride,
+            full.table_start,
+            min(self.max_cells, MAX_TABLE_CELLS),
+            MAX_SHIFT_CELLS,
+        )
+        _, largest_bucket, largest = bucket_partition.count_cells(minis)
+        self._check_memory(2.0 * minis.region[-1] + largest_bucket + largest)
+        return minis
+
+    def _check_memory(self, n_cells: float) -> None:
+        if 8 * n_cells > self.memory:
+            message = f"the tables need {8 * n_cells:.3g} bytes, and the limit is {self.memory:,}; lower max_cells"
+            raise UnsupportedGraphError(message)
+
+    @property
+    def is_exact(self) -> bool:
+        """Return True if no bucket is split."""
+        return len(self.mini_buckets.message) == self.scopes.n_nodes
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        run = _MiniBucketRun(self, potentials, maximum=False)
+        nodes, residual = np.full(len(potentials.nodes), np.inf), 1.0
+
+        def step(rounds: int) -> float:
+            nonlocal nodes, residual
+            for _ in range(rounds):
+                if not run.improve():
+                    continue
+                if run.bound == -np.inf:
+                    return 0.0
+                before, nodes = nodes, run.node_marginals()
+                residual = min(1.0, float(np.abs(nodes - before).max(initial=0.0)))
+            return 0.0 if run.step < MIN_STEP else residual
+
+        verdict = (
+            Verdict("exact") if self.is_exact else iterate(step, self.tolerance, self.max_iterations, self.observe)
+        )
+        if run.restore_best() == -np.inf:
+            nodes, factors = (np.full_like(table, np.nan) for table in potentials)
+            return Marginals(-np.inf, nodes, factors, Verdict("exact", verdict.iterations))
+        factors = run.marginal[len(potentials.nodes) : run.minis.region[1]]
+        return Marginals(run.bound, run.node_marginals(), self.scopes.collapse_agreements(factors.copy()), verdict)
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        scopes, run = self.scopes, _MiniBucketRun(self, potentials, maximum=True)
+        best = ascend_states(scopes.kernel_factors, potentials, independent_states(scopes, potentials))
+
+        def is_optimal() -> bool:
+            score = scopes.score(potentials, best)
+            return run.bound == -np.inf or run.bound - score <= GAP_TOLERANCE * max(1.0, abs(score))
+
+        def step(rounds: int) -> float:
+            nonlocal best
+            residual = 1.0
+            for _ in range(rounds):
+                before = run.bound
+                run.improve()
+                states = kernel.decode(run.minis, scopes.cardinality, run.values)
+                states = ascend_states(scopes.kernel_factors, potentials, states)
+                if scopes.score(potentials, states) > scopes.score(potentials, best):
+                    best = states
+                if is_optimal():
+                    return 0.0
+                residual = min(1.0, (before - run.bound) / max(1.0, abs(run.bound)))
+            return residual
+
+        verdict = iterate(step, self.tolerance, 1 if self.is_exact else self.max_iterations, self.observe)
+        score = scopes.score(potentials, best)
+        if is_optimal() or (self.is_exact and verdict.status != "interrupted"):
+            return MapStates(score, best, score, Verdict("exact", verdict.iterations))
+        if score == -np.inf and verdict.status == "converged":  # the state is impossible
+            verdict = Verdict("not converged", verdict.iterations, verdict.residual)
+        return MapStates(score, best, max(run.bound, score), verdict)
+
+
+class _MiniBucketRun:
+    """The state of an optimisation of the bound: shifts, weights and messages.
+
+    Args:
+        method: The method with its settings.
+        potentials: Log potentials.
+        maximum: Whether the bound is that of the best score.
+
+    Attributes:
+        bound: Smallest bound so far.
+        step: Step size of the matching of shifts.
+        values, marginal: Flat tables and pseudo-marginals; see `kernels/mini_bucket.py`.
+    """
+
+    def __init__(self, method: MiniBucket, potentials: Potentials, *, maximum: bool) -> None:
+        self.scopes, self.minis, self.maximum = method.scopes, method.mini_buckets, maximum
+        region = self.minis.region
+        self.values = np.zeros(int(region[-1]))
+        self.values[: region[0]] = potentials.nodes
+        self.values[region[0] : region[1]] = self.scopes.expand_agreements(potentials)[1].factors
+        self.shifts = self.values[region[1] : region[2]]
+        self.marginal = np.zeros(int(region[-1]))
+        n_splits = np.diff(self.minis.bucket_start)
+        self.weight = np.repeat(1.0 / n_splits, n_splits)
+        self.entropy = np.zeros(len(self.weight))
+        self.bound, self.step, self.weight_step = np.inf, 1.0, 1.0
+        self.best = self.shifts.copy(), self.weight.copy()
+
+    def _eliminate(self, step: float, first_pass: bool) -> float:
+        arguments = (self.minis, self.weight, self.maximum, step, first_pass, self.values, self.marginal)
+        return float(kernel.eliminate(*arguments))
+
+    def _return_messages(self) -> None:
+        kernel.return_messages(self.minis, self.weight, self.maximum, self.values, self.marginal, self.entropy)
+
+    def improve(self) -> bool:
+        """Change shifts and weights, starting from those of the smallest bound; return True if the bound decreases."""
+        self.shifts[:], self.weight[:] = self.best
+        if not self.maximum:
+            kernel.update_weights(self.minis, self.entropy, self.weight_step, self.weight)
+        bound = self._eliminate(self.step, self.bound == np.inf)
+        if bound >= self.bound:
+            self.step, self.weight_step = self.step / 2, self.weight_step / 2
+            return False
+        self.bound, self.best = bound, (self.shifts.copy(), self.weight.copy())
+        self.step, self.weight_step = min(1.0, STEP_GROWTH * self.step), STEP_GROWTH * self.weight_step
+        if bound > -np.inf:
+            self._return_messages()
+        return True
+
+    def restore_best(self) -> float:
+        """Recompute messages and pseudo-marginals for the smallest bound, and return the bound."""
+        self.shifts[:], self.weight[:] = self.best
+        self.bound = self._eliminate(0.0, False)
+        if self.bound > -np.inf:
+            self._return_messages()
+        return self.bound
+
+    def node_marginals(self) -> np.ndarray:
+        """Return the marginals of the nodes, which are normalised geometric means over the mini-buckets of a bucket."""
+        scopes = self.scopes
+        nodes = self.marginal[: self.minis.region[0]].copy()
+        kernel.combine_marginals(self.minis, self.weight, self.marginal, scopes.state_start, nodes)
+        return np.asarray(nodes / np.repeat(np.add.reduceat(nodes, scopes.state_start[:-1]), scopes.cardinality))
+
+
+def _min_fill_order(scopes: Scopes, weight: np.ndarray) -> np.ndarray:
+    """Return the nodes in min-fill order, shape (n_nodes,), int32; edges of nodes with one state are ignored.
+
+    Args:
+        weight: Weight of each node for ties, shape (n_nodes,), int64.
+    """
+    has_edges = scopes.cardinality[scopes.node] > 1
+    slot_start = offsets(np.bincount(scopes.factor[has_edges], minlength=scopes.n_factors))
+    node = scopes.node[has_edges]
+    incidence = csr_array((np.ones(len(node)), node, slot_start), shape=(scopes.n_factors, scopes.n_nodes))
+    pairs = triu(incidence.T @ incidence, 1).tocoo()
+    component, is_included = label_scope_components(scopes), np.ones(scopes.n_nodes, dtype=np.bool_)
+    first, second = pairs.row.astype(np.int32), pairs.col.astype(np.int32)
+    order, *_ = elimination.eliminate(weight, component, is_included, first, second, NO_LIMIT, True)
+    return np.asarray(order)

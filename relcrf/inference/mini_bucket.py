@@ -2,11 +2,13 @@
 
 Source: Dechter & Rish (2003) for mini-buckets; Liu & Ihler (2011) for weights, moment matching and marginals. Deviations: the
 partition is greedy by numbers of cells, moments are matched over all nodes that the mini-buckets of a bucket share, and a step
-that increases the bound is undone and repeated with half the step size.
+that increases the bound is undone and repeated with half the step size. Liu, Fisher & Ihler (2015) for importance sampling;
+deviation: the marginals of the samples and of the bound are averaged.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,6 +51,12 @@ STEP_GROWTH = 1.3
 MIN_STEP = 1e-3
 """Step size at which the bound no longer decreases."""
 
+MAX_RANDOM_NUMBERS = 1 << 21
+"""Maximum number of random numbers in memory."""
+
+MAX_STANDARD_ERROR = 0.1
+"""Relative standard error of the partition function at which importance sampling has converged: 100 effective samples."""
+
 GAP_TOLERANCE = 1e-9
 """Difference of bound and score, relative to max(1, |score|), at which a joint state is optimal up to rounding errors."""
 
@@ -61,10 +69,16 @@ class MiniBucket(AbstractInference):
     which does not increase with the number of iterations; -inf proves that all joint states are impossible. The residual is the
     largest change of a node's marginal, or for most probable states the decrease of the bound relative to max(1, |bound|).
 
+    With `samples`, joint states are drawn from a proposal that is constructed from the mini-buckets. `Marginals.log_partition`
+    is then an estimate, `Marginals.bound` the upper bound, and the residual the relative standard error of the partition
+    function, as estimated from the importance weights.
+
     Args:
         max_cells: Maximum number of cells of a table; the tables of factors can be larger.
         max_iterations: Maximum number of iterations, each a pass of messages in both directions.
         tolerance: Residual at convergence.
+        samples: Number of importance samples for the marginals; 0 disables sampling.
+        seed: Random seed of the samples.
         memory: Memory limit for potentials, messages and tables in bytes.
         observe: Callback that receives the current verdict after each iteration.
 
@@ -76,6 +90,8 @@ class MiniBucket(AbstractInference):
     max_cells: int = 1 << 16
     max_iterations: int = 30
     tolerance: float = 1e-4
+    samples: int = 0
+    seed: int = 0
     memory: int = 1 << 30
     observe: Observer = field(default=ignore_progress)
 
@@ -135,9 +151,22 @@ class MiniBucket(AbstractInference):
         )
         if run.restore_best() == -np.inf:
             nodes, factors = (np.full_like(table, np.nan) for table in potentials)
-            return Marginals(-np.inf, nodes, factors, Verdict("exact", verdict.iterations))
-        factors = run.marginal[len(potentials.nodes) : run.minis.region[1]]
-        return Marginals(run.bound, run.node_marginals(), self.scopes.collapse_agreements(factors.copy()), verdict)
+            return Marginals(-np.inf, nodes, factors, Verdict("exact", verdict.iterations), bound=-np.inf)
+        tables = run.marginal[: run.minis.region[1]].copy()
+        tables[: len(potentials.nodes)] = run.node_marginals()
+        log_partition = run.bound
+        if self.samples > 0 and verdict.status not in ("exact", "interrupted"):
+            samples = _ImportanceSamples(run, np.random.default_rng(self.seed))
+            sampling = iterate(samples.draw, 0.0, self.samples, self.observe, samples.n_per_chunk)
+            log_partition, tables = min(samples.log_partition, run.bound), samples.average(tables)
+            status = "converged" if samples.standard_error <= MAX_STANDARD_ERROR else "not converged"
+            status = sampling.status if sampling.status == "interrupted" else status
+            verdict = Verdict(status, verdict.iterations, samples.standard_error)
+        nodes, factors = (
+            tables[: len(potentials.nodes)],
+            self.scopes.collapse_agreements(tables[len(potentials.nodes) :]),
+        )
+        return Marginals(log_partition, nodes, factors, verdict, bound=run.bound)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         scopes, run = self.scopes, _MiniBucketRun(self, potentials, maximum=True)
@@ -235,6 +264,65 @@ class _MiniBucketRun:
         nodes = self.marginal[: self.minis.region[0]].copy()
         kernel.combine_marginals(self.minis, self.weight, self.marginal, scopes.state_start, nodes)
         return np.asarray(nodes / np.repeat(np.add.reduceat(nodes, scopes.state_start[:-1]), scopes.cardinality))
+
+
+class _ImportanceSamples:
+    """Weighted joint states, drawn from the mini-bucket proposal of a run.
+
+    Attributes:
+        counts: Sums of weights for each entry of the node and factor tables, relative to exp(`log_scale`).
+    """
+
+    def __init__(self, run: _MiniBucketRun, rng: np.random.Generator) -> None:
+        self.run, self.rng = run, rng
+        self.counts = np.zeros(int(run.minis.region[1]))
+        self.n, self.log_scale, self.total, self.total_squares = 0, -np.inf, 0.0, 0.0
+        self.n_per_chunk = max(1, MAX_RANDOM_NUMBERS // max(1, 2 * run.scopes.n_nodes))
+
+    def draw(self, n: int) -> float:
+        """Draw n joint states, and return the standard error."""
+        run, states, log_weight = self.run, np.empty((n, self.run.scopes.n_nodes), dtype=np.int32), np.empty(n)
+        uniform = self.rng.random((*states.shape, 2))
+        kernel.draw_states(run.minis, run.weight, run.values, uniform, states, log_weight)
+        self.n += n
+        top = log_weight.max()
+        if top > self.log_scale:
+            scale = math.exp(self.log_scale - top)
+            self.counts *= scale
+            self.log_scale, self.total, self.total_squares = top, self.total * scale, self.total_squares * scale**2
+        if self.log_scale > -np.inf:
+            weight = np.exp(log_weight - self.log_scale)
+            kernel.count_states(run.minis, states, weight, self.counts)
+            self.total += float(weight.sum())
+            self.total_squares += float(weight @ weight)
+        return self.standard_error
+
+    @property
+    def log_partition(self) -> float:
+        """Return the estimate of the log partition function; -inf if no joint state is possible."""
+        return self.log_scale + math.log(self.total / self.n) if self.total > 0.0 else -math.inf
+
+    @property
+    def standard_error(self) -> float:
+        """Return the relative standard error of the partition function, 1 if no joint state is possible."""
+        return math.sqrt(max(0.0, self.total_squares / self.total**2 - 1 / self.n)) if self.total > 0.0 else 1.0
+
+    def average(self, tables: np.ndarray) -> np.ndarray:
+        """Average the marginals of the samples and of the bound, separately for nodes and factors.
+
+        The average minimises the estimated squared error: the variance of the samples' marginals, and for the bound's marginals
+        the mean squared difference from the samples' marginals, less this variance.
+        """
+        if self.total == 0.0:
+            return tables
+        out, sampled, n_states = tables.copy(), self.counts / self.total, int(self.run.minis.region[0])
+        for part in (slice(n_states), slice(n_states, None)):
+            p, q = tables[part], sampled[part]
+            variance = float((p * (1.0 - p)).sum()) * self.total_squares / self.total**2
+            bias = max(0.0, float(((q - p) ** 2).sum()) - variance)
+            if bias > 0.0:
+                out[part] += bias / (bias + variance) * (q - p)
+        return out
 
 
 def _min_fill_order(scopes: Scopes, weight: np.ndarray) -> np.ndarray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,12 +58,14 @@ class Marginals:
         nodes: Flat node tables, with offsets `Scopes.state_start`.
         factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement factor, the probability of agreement.
         verdict: Convergence status.
+        bound: Upper bound of the log partition function, if the method returns one in addition to an estimate; otherwise inf.
     """
 
     log_partition: float
     nodes: np.ndarray
     factors: np.ndarray
     verdict: Verdict
+    bound: float = field(default=math.inf, kw_only=True)
 
 
 @dataclass(frozen=True)

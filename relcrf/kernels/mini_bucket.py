@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float64
+from numba import boolean, float64, int32
 
 from relcrf.kernels.bucket_partition import FLAT, INT, LONG, MINI_BUCKETS, count_cells, table_cells
 from relcrf.kernels.compile import inline_kernel, kernel
@@ -415,22 +415,111 @@ def update_weights(minis, entropy, step, weight):
             weight[c] /= total
 
 
+@kernel()
+def _input_offset(minis, c, k, states):
+    """Return the offset of input `k` of mini-bucket `c`, given the states of all nodes but the eliminated one."""
+    first, begin = minis.start[c], minis.stride_start[k]
+    at = minis.input[k]
+    for i in range(1, minis.start[c + 1] - first):
+        at += minis.stride[begin + i] * states[minis.node[first + i]]
+    return at
+
+
 @kernel((MINI_BUCKETS, INT, FLAT))
 def decode(minis, cardinality, values):
     """Return a joint state, int32: each node's best state given the nodes that are eliminated later."""
     states = np.zeros(len(cardinality), dtype=np.int32)
     for b in range(len(minis.shift_size) - 1, -1, -1):
-        first, last = minis.bucket_start[b], minis.bucket_start[b + 1]
-        node = minis.node[minis.start[first]]
+        node = minis.node[minis.start[minis.bucket_start[b]]]
         score = np.zeros(cardinality[node])
-        for c in range(first, last):
-            axes = minis.start[c + 1] - minis.start[c]
+        for c in range(minis.bucket_start[b], minis.bucket_start[b + 1]):
             for k in range(minis.input_start[c], minis.input_start[c + 1]):
-                at = minis.input[k]
-                stride = minis.stride[minis.stride_start[k] : minis.stride_start[k + 1]]
-                for i in range(1, axes):
-                    at += stride[i] * states[minis.node[minis.start[c] + i]]
+                at = _input_offset(minis, c, k, states)
                 for x in range(len(score)):
-                    score[x] += values[at + x * stride[0]]
+                    score[x] += values[at + x * minis.stride[minis.stride_start[k]]]
         states[node] = np.argmax(score)
     return states
+
+
+@kernel((MINI_BUCKETS, FLAT, FLAT, float64[:, :, ::1], int32[:, ::1], FLAT))
+def draw_states(minis, weight, values, uniform, out, log_weight):
+    """Draw joint states from the mini-bucket proposal, after `eliminate` with a finite bound (Liu, Fisher & Ihler 2015).
+
+    The proposal of a node, given the nodes that are eliminated later, is the mixture of its conditional distributions in the
+    mini-buckets, whose mixture weights are their weights.
+
+    Args:
+        uniform: random numbers in [0, 1), shape (n, n_nodes, 2).
+        out: overwritten by the joint states, shape (n, n_nodes), int32.
+        log_weight: overwritten by score minus log probability of each joint state, shape (n,); -inf for impossible states.
+    """
+    largest = 1
+    for size in minis.size:
+        largest = max(largest, size)
+    table, proposal, conditional = np.empty(largest), np.empty(largest), np.empty(largest)
+    for n in range(len(uniform)):
+        states = out[n]
+        states[:] = 0
+        log_weight[n] = 0.0
+        for b in range(len(minis.shift_size) - 1, -1, -1):
+            first, last = minis.bucket_start[b], minis.bucket_start[b + 1]
+            node, size = minis.node[minis.start[first]], minis.size[minis.start[first]]
+            proposal[:size] = 0.0
+            choice = uniform[n, b, 0]
+            is_chosen = False
+            for c in range(first, last):
+                table[:size] = 0.0
+                for k in range(minis.input_start[c], minis.input_start[c + 1]):
+                    at = _input_offset(minis, c, k, states)
+                    for x in range(size):
+                        table[x] += values[at + x * minis.stride[minis.stride_start[k]]]
+                top = max(table[:size].max(), -1e308)
+                mass = 0.0
+                for x in range(size):
+                    table[x] = exp((table[x] - top) / weight[c])
+                    mass += table[x]
+                if mass == 0.0:  # the states of the other nodes are impossible
+                    log_weight[n] = -np.inf
+                    break
+                for x in range(size):
+                    proposal[x] += weight[c] * table[x] / mass
+                choice -= weight[c]
+                if not is_chosen and (choice < 0.0 or c == last - 1):
+                    is_chosen = True
+                    for x in range(size):
+                        conditional[x] = table[x] / mass
+            if log_weight[n] == -np.inf:
+                break
+            remaining = uniform[n, b, 1]
+            for x in range(size):
+                if conditional[x] > 0.0:
+                    states[node] = x
+                    remaining -= conditional[x]
+                    if remaining < 0.0:
+                        break
+            log_weight[n] -= np.log(proposal[states[node]])
+            for c in range(first, last):
+                for k in range(minis.input_start[c], minis.input_start[c + 1]):
+                    if minis.input[k] < minis.region[1]:
+                        at = _input_offset(minis, c, k, states)
+                        log_weight[n] += values[at + states[node] * minis.stride[minis.stride_start[k]]]
+
+
+@kernel((MINI_BUCKETS, int32[:, ::1], FLAT, FLAT))
+def count_states(minis, states, weight, counts):
+    """Add the weights of joint states to the entries of the flat node and factor tables that the states select.
+
+    Args:
+        states: joint states, shape (n, n_nodes).
+        weight: weight of each joint state, shape (n,).
+        counts: tables of nodes and factors in the layout of the flat tables, updated in place.
+    """
+    for n in range(len(states)):
+        if weight[n] == 0.0:
+            continue
+        for c in range(len(minis.message)):
+            state = states[n, minis.node[minis.start[c]]]
+            for k in range(minis.input_start[c], minis.input_start[c + 1]):
+                if minis.input[k] < minis.region[1]:
+                    at = _input_offset(minis, c, k, states[n])
+                    counts[at + state * minis.stride[minis.stride_start[k]]] += weight[n]

@@ -211,3 +211,43 @@ def test_limits():
     large = Scopes(np.full(60, 2), np.array([0, 60]), np.arange(60), np.array([True]))
     with pytest.raises(UnsupportedGraphError, match=r"need 9.22e\+18 bytes"):
         MiniBucket(large).map_states(Potentials(np.zeros(120), np.ones(1)))
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_importance_samples_are_unbiased(name):
+    """The estimate is close to the exact log partition, within its standard error; marginals are more accurate."""
+    for seed in range(3):
+        scopes, potentials = SPLIT[name](np.random.default_rng(seed))
+        exact = Enumeration(scopes).marginals(potentials)
+        plain, sampled = (
+            MiniBucket(scopes, max_cells=4, samples=n, seed=seed).marginals(potentials) for n in (0, 40_000)
+        )
+        assert plain.bound == plain.log_partition == pytest.approx(sampled.bound, rel=1e-12)
+        assert sampled.log_partition <= sampled.bound
+        if plain.verdict.status == "exact":
+            assert sampled.verdict.status == "exact" and sampled.log_partition == plain.log_partition
+            continue
+        assert 0.0 < sampled.verdict.residual < 0.1 and sampled.verdict.status == "converged"
+        assert abs(sampled.log_partition - exact.log_partition) < 5 * sampled.verdict.residual
+        for found, true in ((sampled.nodes, exact.nodes), (sampled.factors, exact.factors)):
+            np.testing.assert_allclose(found, true, atol=0.02)
+            assert (found[true == 0.0] < 1e-3).all()
+
+
+def test_joint_states_are_weighted_by_score_and_proposal():
+    """Weights equal exp(score) / proposal: the mean over the proposal of any function is the sum over joint states."""
+    scopes, potentials = hard_grid(np.random.default_rng(3))
+    method = MiniBucket(scopes, max_cells=4, max_iterations=3)
+    minis, rng = method.mini_buckets, np.random.default_rng(0)
+    counts = np.diff(minis.bucket_start)
+    weight, n = np.repeat(1.0 / counts, counts), 200_000
+    values = np.concatenate((*potentials, np.zeros(minis.region[3] - minis.region[1])))
+    kernel.eliminate(minis, weight, False, 1.0, True, values, np.zeros_like(values))
+    states, log_weight = np.empty((n, scopes.n_nodes), dtype=np.int32), np.empty(n)
+    kernel.draw_states(minis, weight, values, rng.random((n, scopes.n_nodes, 2)), states, log_weight)
+    possible = log_weight > -np.inf
+    scores = np.array([scopes.score(potentials, some) for some in states[possible].astype(np.int64)[:100]])
+    assert np.isfinite(scores).all()
+    proposal, index = np.exp(scores - log_weight[possible][:100]), states @ (1 << np.arange(scopes.n_nodes))
+    frequency = np.array([(index == i).mean() for i in index[possible][:100]])
+    np.testing.assert_allclose(frequency, proposal, atol=0.01)

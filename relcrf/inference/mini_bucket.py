@@ -67,7 +67,7 @@ class MiniBucket(AbstractInference):
 
     If no bucket is split, the result and its verdict are exact. Otherwise `Marginals.log_partition` is an upper bound in nats,
     which does not increase with the number of iterations; -inf proves that all joint states are impossible. The residual is the
-    largest change of a node's marginal, or for most probable states the decrease of the bound relative to max(1, |bound|).
+    decrease of the bound relative to max(1, |bound|) or, if this is larger, the largest change of a node's marginal.
 
     With `samples`, joint states are drawn from a proposal that is constructed from the mini-buckets. `Marginals.log_partition`
     is then an estimate, `Marginals.bound` the upper bound, and the residual the relative standard error of the partition
@@ -138,12 +138,14 @@ class MiniBucket(AbstractInference):
         def step(rounds: int) -> float:
             nonlocal nodes, residual
             for _ in range(rounds):
+                last_bound, last_nodes = run.bound, nodes
                 if not run.improve():
                     continue
                 if run.bound == -np.inf:
                     return 0.0
-                before, nodes = nodes, run.node_marginals()
-                residual = min(1.0, float(np.abs(nodes - before).max(initial=0.0)))
+                nodes = run.node_marginals()
+                change = float(np.abs(nodes - last_nodes).max(initial=0.0))
+                residual = min(1.0, max(change, (last_bound - run.bound) / max(1.0, abs(run.bound))))
             return 0.0 if run.step < MIN_STEP else residual
 
         verdict = (

@@ -49,6 +49,7 @@ CHILDREN = {
     "explanation/inference/README": (
         "Junction trees <junction_tree>",
         "Belief propagation <belief_propagation>",
+        "Weighted mini-buckets <mini_bucket>",
         "mean_field",
         "gibbs",
         "Most probable states <map>",

@@ -52,6 +52,9 @@ elimination order 1 ns; this leaves half of the time for slower machines."""
 PARTITION_RATIO = 2
 """Ratio of cells per second for the partition function alone to those for marginals."""
 
+BOUND_CELLS = 1 << 18
+"""Maximum number of cells of a table of weighted mini-buckets; they then take a few seconds on models of UAI 2014."""
+
 RESTARTS, SWEEPS, ROUNDS = 4, 5000, 127
 """Restarts of belief propagation, sweeps of Gibbs sampling where it does not converge, and rounds of the search for most probable
 states; 127 rounds take about half a minute on models of the UAI 2014 competition."""
@@ -206,6 +209,7 @@ def _budget(task: UaiTask, seconds: float | None) -> dict[str, Any]:
     return {
         "max_cells": int(n_cells * (PARTITION_RATIO if task is UaiTask.PR else 1)),
         "memory": available_bytes() // 2,
+        "bound_cells": BOUND_CELLS,
         "restarts": RESTARTS,
         "sweeps": SWEEPS,
         "rounds": ROUNDS,

@@ -19,13 +19,25 @@ from relcrf.inference.coordinate_ascent import ascend_states, modes
 from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.map_search import MapSearch
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
+from relcrf.inference.mini_bucket import MiniBucket
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    UnsupportedGraphError,
+    Verdict,
+    ignore_progress,
+)
 
 STRONG_DAMPING = 0.5
 """Damping of further attempts, if propagation does not converge with the damping that the user has set."""
 
 START_SPREAD = 2.0
 """Standard deviation of the initial log messages of restarts, in nats; most odds are then between 1:50 and 50:1."""
+
+SAMPLED_SLOTS, MIN_SAMPLES, MAX_SAMPLES = 1 << 26, 200, 10_000
+"""Number of slots of factors in all importance samples, which takes about ten seconds, and limits of the number of samples."""
 
 MAX_SEARCHED_NODES = 10_000
 """Maximum number of nodes of a search; the search of a grid of 150 x 150 nodes needs 20 seconds to start."""
@@ -36,18 +48,21 @@ MAX_DISAGREEMENT = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Approximation(AbstractInference):
-    """Belief propagation with several schedules and restarts, compared with bounds; Gibbs sampling where it does not converge.
+    """The most credible of several methods: weighted mini-buckets with samples, belief propagation and Gibbs sampling.
 
-    Propagation runs with the flooding schedule; if it does not converge, it runs again with damping, and then node by node. Of
-    all fixed points, the one with the largest Bethe approximation of the log partition function is returned. The remark of the
-    verdict says how far the marginals of other fixed points differ.
+    1. `MiniBucket` is final if its samples converge.
+    2. Propagation runs with the flooding schedule; if it does not converge, it runs again with damping, and then node by node. Of
+       all fixed points, the one with the largest Bethe approximation of the log partition function is returned. The remark of
+       the verdict says how far the marginals of other fixed points differ.
+    3. If propagation does not converge, the marginals are those of Gibbs sampling, if this converges, or of `MiniBucket`.
 
     `Marginals.lower` and `Marginals.upper` are bounds of the log partition function: the score of the best known joint state,
-    and the sum of the log partition functions of single nodes and of the maxima of the factors. The log partition function is
-    never outside the bounds.
+    and the smaller one of the bounds of `MiniBucket` and of single nodes and factors. The log partition function is never outside
+    the bounds.
 
     Args:
         damping, tolerance, max_iterations, device: Settings of belief propagation.
+        bound_cells: Maximum number of cells of a table of `MiniBucket`; 0 omits this method.
         restarts: Number of additional propagations from random messages.
         sweeps: Number of sweeps of Gibbs sampling if propagation does not converge; 0 for none.
         rounds: Maximum number of rounds of the search for most probable states (`MapSearch`); 0 for none. Graphs of more than
@@ -61,6 +76,7 @@ class Approximation(AbstractInference):
     tolerance: float = 1e-6
     max_iterations: int = 1000
     device: str = "cpu"
+    bound_cells: int = 0
     restarts: int = 0
     sweeps: int = 0
     rounds: int = 7
@@ -72,27 +88,50 @@ class Approximation(AbstractInference):
             nodes, factors = (np.full(len(table), np.nan) for table in potentials)
             return Marginals(-np.inf, nodes, factors, Verdict("exact"))
         lower, upper = trivial_bounds(self.scopes, potentials)
+        bounded = self._bound(potentials)
+        if bounded is not None:
+            if bounded.log_partition == -np.inf:
+                return bounded
+            upper = min(upper, bounded.upper)
+            if bounded.verdict.is_good or bounded.verdict.status == "interrupted":
+                return self._limit(potentials, bounded, lower, upper)
+        best = self._propagate_best(potentials, lower, upper)
+        if not best.verdict.is_good and self.sweeps and best.verdict.status != "interrupted":
+            sampled = self._gibbs.marginals(potentials)
+            if sampled.verdict.is_good or sampled.verdict.status == "interrupted":
+                best = replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
+        if not best.verdict.is_good and best.verdict.status != "interrupted" and bounded is not None:
+            best = bounded
+        return self._limit(potentials, best, lower, upper)
+
+    def _bound(self, potentials: Potentials) -> Marginals | None:
+        """Return the result of mini-buckets; None if they are omitted or need too much memory."""
+        if not self.bound_cells:
+            return None
+        n_samples = int(np.clip(SAMPLED_SLOTS // max(1, len(self.scopes.node)), MIN_SAMPLES, MAX_SAMPLES))
+        method = MiniBucket(
+            self.scopes, max_cells=self.bound_cells, samples=n_samples, seed=self.seed, observe=self.observe
+        )
+        try:
+            return method.marginals(potentials)
+        except UnsupportedGraphError:
+            return None
+
+    def _propagate_best(self, potentials: Potentials, lower: float, upper: float) -> Marginals:
+        """Return the most credible result of all propagations."""
         fixed_points: list[Marginals] = []
         best: Marginals | None = None
         n_runs = 0
         for found in self._propagate(potentials):
             n_runs += 1
             if found.verdict.status == "interrupted":
-                return _limit(found, lower, upper)
+                return found
             if found.verdict.status == "converged":
                 fixed_points.append(found)
             if best is None or _credibility(found, lower, upper) > _credibility(best, lower, upper):
                 best = found
         assert best is not None
-        if best.verdict.status == "converged":
-            return _limit(self._compare(best, fixed_points, n_runs), *self._tighten(potentials, best, lower, upper))
-        if self.sweeps:
-            sampled = Gibbs(
-                self.scopes, sweeps=self.sweeps, seed=self.seed, blocks="tree", observe=self.observe
-            ).marginals(potentials)
-            if np.isfinite(sampled.nodes).all():
-                best = Marginals(best.log_partition, sampled.nodes, sampled.factors, sampled.verdict)
-        return _limit(best, *self._tighten(potentials, best, lower, upper))
+        return self._compare(best, fixed_points, n_runs)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         """Return the result of dual decomposition if it is optimal, otherwise the better one of its result and of a search."""
@@ -113,6 +152,10 @@ class Approximation(AbstractInference):
         return DualDecomposition(
             self.scopes, tolerance=self.tolerance, max_iterations=self.max_iterations, observe=self.observe
         )
+
+    @cached_property
+    def _gibbs(self) -> Gibbs:
+        return Gibbs(self.scopes, sweeps=self.sweeps, seed=self.seed, blocks="tree", observe=self.observe)
 
     @cached_property
     def _attempts(self) -> list[BeliefPropagation]:
@@ -151,13 +194,20 @@ class Approximation(AbstractInference):
             )
         return replace(best, verdict=replace(best.verdict, remark=remark))
 
-    def _tighten(self, potentials: Potentials, found: Marginals, lower: float, upper: float) -> tuple[float, float]:
-        """Raise the lower bound to the score of the best states of single nodes, improved by coordinate ascent."""
-        scopes = self.scopes
-        if not np.isfinite(found.nodes).all():
-            return lower, upper
-        states = ascend_states(scopes.kernel_factors, potentials, modes(found.nodes, scopes.state_start))
-        return max(lower, scopes.score(potentials, states.astype(np.int64))), upper
+    def _limit(self, potentials: Potentials, found: Marginals, lower: float, upper: float) -> Marginals:
+        """Return the result with bounds, and with a log partition function within them.
+
+        The lower bound is raised to the score of the best states of single nodes, improved by coordinate ascent.
+        """
+        scopes, value, verdict = self.scopes, found.log_partition, found.verdict
+        if np.isfinite(found.nodes).all():
+            states = ascend_states(scopes.kernel_factors, potentials, modes(found.nodes, scopes.state_start))
+            lower = max(lower, scopes.score(potentials, states.astype(np.int64)))
+        if not lower <= value <= upper:
+            value = float(np.clip(np.nan_to_num(value, nan=upper), lower, max(lower, upper)))
+            remarks = verdict.remark, "the estimate of the partition function was outside its bounds"
+            verdict = replace(verdict, remark="; ".join(filter(None, remarks)))
+        return Marginals(value, found.nodes, found.factors, verdict, lower, max(lower, upper))
 
 
 def trivial_bounds(scopes: Scopes, potentials: Potentials) -> tuple[float, float]:
@@ -189,15 +239,3 @@ def _credibility(found: Marginals, lower: float, upper: float) -> tuple[bool, bo
     value = found.log_partition
     is_converged = found.verdict.status == "converged"
     return is_converged, lower <= value <= upper, value if is_converged else -found.verdict.residual
-
-
-def _limit(found: Marginals, lower: float, upper: float) -> Marginals:
-    """Return the result with its bounds, and with a log partition function within the bounds."""
-    value = found.log_partition
-    if lower <= value <= upper:
-        return replace(found, lower=lower, upper=upper)
-    remark = "; ".join(
-        filter(None, (found.verdict.remark, "the estimate of the partition function was outside its bounds"))
-    )
-    value = float(np.clip(np.nan_to_num(value, nan=upper), lower, upper))
-    return replace(found, log_partition=value, lower=lower, upper=upper, verdict=replace(found.verdict, remark=remark))

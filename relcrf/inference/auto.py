@@ -23,6 +23,7 @@ from relcrf.inference.result import (
     Verdict,
     ignore_progress,
 )
+from relcrf.settings import setting_names
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
 """Statuses of verdicts from best to worst; the status of a graph is the worst status of the components."""
@@ -47,7 +48,7 @@ class Auto(AbstractInference):
     Args:
         memory: Limit of all messages of the junction trees, in bytes.
         max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
-        damping, tolerance, max_iterations, restarts, sweeps, rounds, seed: Settings of `Approximation`.
+        damping, tolerance, max_iterations, bound_cells, restarts, sweeps, rounds, seed: Settings of `Approximation`.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
         observe: Callback that receives the verdicts of iterative methods during the run.
     """
@@ -58,6 +59,7 @@ class Auto(AbstractInference):
     damping: float = 0.0
     tolerance: float = 1e-6
     max_iterations: int = 1000
+    bound_cells: int = 0
     restarts: int = 0
     sweeps: int = 0
     rounds: int = 7
@@ -91,7 +93,7 @@ class Auto(AbstractInference):
             small = extract_components(self.scopes, is_affordable)
             assignments.append(MethodAssignment(small, JunctionTree(small.scopes, self.memory, self.max_cells)))
         rest = extract_components(self.scopes, ~is_tree & ~is_affordable)
-        names = "damping", "tolerance", "max_iterations", "restarts", "sweeps", "rounds", "seed", "device", "observe"
+        names = set(setting_names(Approximation)) - {"scopes"}
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return [*assignments, MethodAssignment(rest, Approximation(rest.scopes, **settings))]
 

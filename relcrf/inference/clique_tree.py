@@ -16,6 +16,7 @@ from relcrf.inference.clique_layout import MaximalCliques, arrange_cliques
 from relcrf.inference.elimination_order import (
     MIN_SEARCHED_CELLS,
     Elimination,
+    adjacent_pairs,
     greedy_rule,
     node_weights,
     search_order,
@@ -131,26 +132,6 @@ def _make_error(
     return CliqueTooLargeError(sorted(nodes.tolist()), n_cells, required or n_cells, limit, is_memory)
 
 
-def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
-    """Return the distinct pairs of nodes that share a factor, the lower node first, shape (n_pairs, 2), int32.
-
-    Args:
-        is_included: Mask of the entries of `scopes.node` that are considered, bool.
-    """
-    node = scopes.node[is_included]
-    arity = np.bincount(scopes.factor[is_included], minlength=scopes.n_factors).astype(np.int64)
-    start = offsets(arity)
-    keys = [np.empty(0, dtype=np.int64)]
-    for size in np.unique(arity[arity > 1]):
-        scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)
-        i, j = np.triu_indices(size, 1)
-        low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
-        keys.append((low * scopes.n_nodes + high).ravel())
-    key = np.sort(np.concatenate(keys))  # np.unique would hash and take ten times as long
-    key = key[np.diff(key, prepend=-1) > 0]
-    return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
-
-
 def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells: int) -> CliqueTree:
     """Build clique trees by greedy elimination; the orders of components with large cliques are searched.
 
@@ -175,7 +156,7 @@ def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells:
 
     for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
         reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
-    pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
+    pairs = adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
     found, hopeless = None, set(errors)
     for add_edges in (False, True):  # the pass without edges is a cheap lower bound
         hopeless = set(errors)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
+from relcrf.graph.scopes import Scopes
 from relcrf.kernels import elimination
 from relcrf.kernels.elimination import LOG2_SCALE, Rule
 
@@ -55,6 +57,26 @@ class Elimination(NamedTuple):
 def node_weights(cardinality: np.ndarray) -> np.ndarray:
     """Return the weights of nodes for `eliminate`: scaled base-2 logarithms of the numbers of states, int64."""
     return np.asarray(np.rint(LOG2_SCALE * np.log2(np.maximum(1, cardinality))), dtype=np.int64)
+
+
+def adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
+    """Return the distinct pairs of nodes that share a factor, the lower node first, shape (n_pairs, 2), int32.
+
+    Args:
+        is_included: Mask of the entries of `scopes.node` that are considered, bool.
+    """
+    node = scopes.node[is_included]
+    arity = np.bincount(scopes.factor[is_included], minlength=scopes.n_factors).astype(np.int64)
+    start = offsets(arity)
+    keys = [np.empty(0, dtype=np.int64)]
+    for size in np.unique(arity[arity > 1]):
+        scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)
+        i, j = np.triu_indices(size, 1)
+        low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
+        keys.append((low * scopes.n_nodes + high).ravel())
+    key = np.sort(np.concatenate(keys))  # np.unique would hash and take ten times as long
+    key = key[np.diff(key, prepend=-1) > 0]
+    return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
 def greedy_rule(stage: np.ndarray, *, add_edges: bool = True) -> Rule:

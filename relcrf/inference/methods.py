@@ -16,6 +16,7 @@ from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.map_search import MapSearch
 from relcrf.inference.mean_field import MeanField
+from relcrf.inference.mini_bucket import MiniBucket
 from relcrf.inference.result import AbstractInference, Observer, ignore_progress
 from relcrf.settings import convert_settings, field_types, setting_names
 
@@ -30,6 +31,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
     "mf": MeanField,
     "search": MapSearch,
     "trw": TreeReweighted,
+    "wmb": MiniBucket,
 }
 
 

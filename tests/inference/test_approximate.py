@@ -38,9 +38,22 @@ def test_bounds_contain_the_partition_function(name):
         lower, upper = trivial_bounds(scopes, potentials)
         slack = 1e-9 * max(1.0, abs(exact))
         assert lower - slack <= exact <= upper + slack
-        found = Approximation(scopes, restarts=2).marginals(potentials)
-        assert lower <= found.lower <= exact + slack and exact - slack <= found.upper
-        assert found.lower <= found.log_partition <= found.upper
+        for method in (Approximation(scopes, restarts=2), Approximation(scopes, bound_cells=8)):
+            found = method.marginals(potentials)
+            assert lower - slack <= found.lower <= exact + slack and exact - slack <= found.upper
+            assert found.lower <= found.log_partition <= found.upper
+
+
+def test_mini_buckets_are_preferred_if_their_samples_converge():
+    """On a frustrated grid, propagation does not converge; tables of 16 cells are too small for exact elimination."""
+    scopes, potentials = frustrated_grid(2.0, seed=1, n=4)
+    exact = Enumeration(scopes).marginals(potentials)
+    propagated = Approximation(scopes).marginals(potentials)
+    found = Approximation(scopes, bound_cells=16).marginals(potentials)
+    assert propagated.verdict.status == "not converged" and found.verdict.status == "converged"
+    assert found.upper < propagated.upper
+    np.testing.assert_allclose(found.nodes, exact.nodes, atol=0.03)
+    assert found.log_partition == pytest.approx(exact.log_partition, abs=0.1)
 
 
 def test_damping_is_tried_where_propagation_does_not_converge():

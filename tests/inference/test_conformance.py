@@ -24,6 +24,7 @@ from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.map_search import MapSearch
 from relcrf.inference.mean_field import MeanField
+from relcrf.inference.mini_bucket import MiniBucket
 from relcrf.inference.result import AbstractInference
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
@@ -68,6 +69,18 @@ METHODS = {
     "forest": exact(ForestInference, FORESTS),
     "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block_size=12), FORESTS),
     "jt": exact(JunctionTree, NETWORKS),
+    "mini-buckets of any size": exact(MiniBucket, NETWORKS),
+    "mini-buckets of 4 cells": Method(
+        lambda scopes: MiniBucket(scopes, max_cells=4, tolerance=1e-3),
+        takes=tuple(NETWORKS),
+        marginals={
+            **same_tolerance(ISOLATED, 1e-9),
+            **same_tolerance(("chain", "star"), 1e-9),
+            **same_tolerance(("grid", "grid, k = 3", "grid of agreements"), 0.2),
+        },
+        log_partition={**same_tolerance(ISOLATED, 1e-12), "grid": 0.1, "grid, k = 3": 0.1, "grid of agreements": 0.1},
+        map_states=(*ISOLATED, "chain", "star"),
+    ),
     "mean field": Method(
         MeanField,
         takes=tuple(NETWORKS),

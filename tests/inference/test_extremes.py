@@ -10,7 +10,7 @@ from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.methods import METHODS, create_inference
 
-EXACT_ON_TREES = ("auto", "bp", "enumeration", "forest", "jt")
+EXACT_ON_TREES = ("auto", "bp", "enumeration", "forest", "jt", "wmb")
 WITHOUT_MARGINALS = ("dual", "search")
 TREE = [(0, 1), (1, 2), (3, 1), (3, 4)]
 

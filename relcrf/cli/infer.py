@@ -36,11 +36,15 @@ from relcrf.graph.uai import (
 )
 from relcrf.inference.auto import Auto
 from relcrf.inference.clique_tree import CliqueTooLargeError
+from relcrf.inference.coordinate_ascent import ascend_states, find_feasible_states, independent_states
 from relcrf.inference.marginal_map import MarginalMap
 from relcrf.inference.methods import METHODS, create_inference
 from relcrf.inference.result import AbstractInference, MapStates, Verdict
 
 LOG10 = math.log(10)
+
+NO_KNOWN_STATES = "; no joint state with positive probability is known: the evidence may be impossible"
+"""Remark on an approximate result of a model with zeros."""
 
 DEFAULT_SECONDS = 60.0
 """Time for which the limits of method `auto` are set if the user sets no time limit."""
@@ -263,6 +267,7 @@ def _compute_answer(
     log_partition = min(found.log_partition + constant, max(upper, lower))
     if log_partition == -np.inf and not (found.verdict.status == "exact" or upper == -np.inf):
         raise ValueError("it found no joint state with positive probability")
+    doubt = "" if found.verdict.status == "exact" or _has_known_states(left) else NO_KNOWN_STATES
     facts: dict[str, Any] = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
     facts |= {"log10_lower": lower / LOG10, "log10_upper": upper / LOG10}
     if marginals is None:
@@ -272,7 +277,7 @@ def _compute_answer(
         remark = ""
         if found.verdict.status != "exact" and (np.isfinite(lower) or np.isfinite(upper)):
             remark = f"; log10 Z is between {lower / LOG10:.6g} and {upper / LOG10:.6g}"
-        return _UaiAnswer(format_partition(log_partition), found.verdict, remark, facts)
+        return _UaiAnswer(format_partition(log_partition), found.verdict, doubt or remark, facts)
     if log_partition == -np.inf:
         raise _zero_probability_error()
     if not np.isfinite(marginals.nodes).all():
@@ -283,7 +288,14 @@ def _compute_answer(
     nodes[np.repeat(states < 0, model.scopes.cardinality)] = marginals.nodes
     tables = np.split(nodes, model.scopes.state_start[1:-1]) if len(states) else []
     facts["marginals"] = [table.tolist() for table in tables]
-    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), found.verdict, "", facts)
+    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), found.verdict, doubt, facts)
+
+
+def _has_known_states(left: ConditionedGraph) -> bool:
+    """Return whether a local search finds a joint state with positive probability, if there are zeros."""
+    factors = left.scopes.kernel_factors
+    states = ascend_states(factors, left.potentials, independent_states(left.scopes, left.potentials))
+    return find_feasible_states(factors, left.potentials, states, np.random.default_rng(0))[1]
 
 
 def _describe_states(

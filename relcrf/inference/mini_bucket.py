@@ -158,7 +158,10 @@ class MiniBucket(AbstractInference):
             log_partition, tables = min(samples.log_partition, run.bound), samples.average(tables)
             status = "converged" if samples.standard_error <= MAX_STANDARD_ERROR else "not converged"
             status = sampling.status if sampling.status == "interrupted" else status
-            verdict = Verdict(status, verdict.iterations, samples.standard_error)
+            remark = (
+                f"estimated from {samples.n:,} samples, with this relative standard error of the partition function"
+            )
+            verdict = Verdict(status, verdict.iterations, samples.standard_error, remark)
         nodes, factors = (
             tables[: len(potentials.nodes)],
             self.scopes.collapse_agreements(tables[len(potentials.nodes) :]),

@@ -288,3 +288,16 @@ def test_marginal_map_of_a_large_model_is_approximate(infer_json, tmp_path):
     assert exact["verdict"]["status"] == "exact" and found["verdict"]["status"] == "not converged"
     assert found["log10_score"] <= exact["log10_score"] + 1e-9 <= found["log10_bound"] + 2e-9
     assert len(found["states"]) == n * n // 2
+
+
+def test_doubt_about_an_impossible_model(infer, tmp_path):
+    """Belief propagation converges on an odd cycle of nodes that must differ; the note says that no joint state is known."""
+    model = tmp_path / "cycle.uai"
+    table = "4\n0 1 1 0\n"
+    model.write_text(f"MARKOV\n3\n2 2 2\n3\n2 0 1\n2 1 2\n2 2 0\n{table * 3}")
+    for task in ("PR", "MAR"):
+        code, _, err = infer(model, "--task", task, "--method", "bp")
+        assert code == 0 and "no joint state with positive probability is known" in err
+    assert infer(model, "--task", "PR")[:2] == (0, "PR\n-inf\n")
+    code, _, err = infer(model, "--task", "MAR")
+    assert (code, "E242" in err) == (3, True)

@@ -14,6 +14,12 @@ differs; `false_impossible` counts models that are called impossible although th
 `median_error_by_family` is the median of the mean absolute errors of the marginals of the models that are not solved.
 
 pyAgrum (Shafer & Shenoy) computes the marginals of the same models, in a process with the same time limit, if it is installed.
+
+    python benchmarks/uai.py uai2014 --best-states
+
+compares most probable states (`--task MPE`) of models in the folder `MAP` with toulbar2 (package pytoulbar2), each with 8 seconds;
+toulbar2 reads the model given the evidence. `as_good` counts models on which relcrf's score is at least that of toulbar2, up to
+a relative difference of 1e-6; `above_optimum` counts scores above an optimum that toulbar2 has proved.
 """
 
 from __future__ import annotations
@@ -40,10 +46,26 @@ from support import ROOT, BenchmarkParser, sized
 
 from relcrf.graph.conditioning import condition
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.graph.uai import UaiModel, format_marginals, format_model, format_partition
+from relcrf.graph.uai import (
+    UaiModel,
+    format_marginals,
+    format_model,
+    format_partition,
+    read_evidence,
+    read_model,
+)
 from relcrf.inference.enumeration import Enumeration
 
 TOLERANCE = 1e-4
+BEST_STATES = (
+    *(f"Promedas_{number}" for number in (11, 15, 20, 25, 30, 35, 40, 45, 50, 60)),
+    *(f"Grids_{number}" for number in range(18, 23)),
+    *("ProteinFolding_11", "ProteinFolding_19", "wcsp_11", "wcsp_12", "wcsp_15"),
+    *("ObjectDetection_11", "ObjectDetection_12", "ObjectDetection_14"),
+)
+"""Models whose most probable states are compared."""
+
+BEST_STATES_SECONDS = 8
 GRACE_SECONDS = 30
 """Additional time after the time limit, for the start of the process and for the output, before it is killed."""
 
@@ -57,6 +79,18 @@ inference.makeInference()
 print(json.dumps({"marginals": [inference.posterior(v).tolist() for v in range(model.size())]}))
 """
 """A program that prints the marginals of the model of its first argument, given the evidence of its second argument."""
+
+
+TOULBAR2 = """
+import json, sys
+import pytoulbar2
+network = pytoulbar2.CFN(verbose=-1)
+network.Read(sys.argv[1])
+best = network.Solve(timeLimit=int(sys.argv[2]), showSolutions=0)
+states = best[0] if best else [list(each[1]) for each in network.GetSolutions()][-1]
+print(json.dumps({"states": [int(x) for x in states], "is_proved": not network.Limit}))
+"""
+"""A program that prints the best joint state of the model of its first argument, found in the seconds of its second argument."""
 
 
 @dataclass
@@ -211,6 +245,42 @@ def find_instances(folder: Path, families: list[str]) -> Iterator[Instance]:
             yield instance
 
 
+def compare_best_states(folder: Path, console: Console) -> dict[str, Any]:
+    """Compare the scores of the most probable states with those of toulbar2."""
+    n, as_good, above_optimum = 0, 0, 0
+    for name in BEST_STATES:
+        path = folder / "MAP" / f"{name}.uai"
+        if not path.exists():
+            continue
+        model = read_model(path)
+        states = read_evidence(path.with_name(f"{name}.uai.evid"), model.scopes.cardinality)
+        left = condition(model.scopes, model.potentials, states)
+        limit = ("--time-limit", f"{BEST_STATES_SECONDS}s")
+        evidence = ("--evidence", f"{path}.evid")
+        command = [sys.executable, "-m", "relcrf", "infer", str(path), *evidence, "--task", "MPE", *limit, "--json"]
+        found, seconds = run(command, BEST_STATES_SECONDS)
+        score = -np.inf if found is None else found.get("log10_score", -np.inf)
+        with tempfile.TemporaryDirectory() as scratch:
+            reduced = Path(scratch) / "model.uai"
+            reduced.write_text(format_model(UaiModel(left.scopes, left.potentials, 0.0)))
+            rival, rival_seconds = run([sys.executable, "-c", TOULBAR2, str(reduced), str(BEST_STATES_SECONDS)], 60)
+        n += 1
+        constant = model.constant + left.constant
+        rival_score = -np.inf
+        if rival is not None:
+            rival_score = left.scopes.score(left.potentials, np.array(rival["states"])) + constant
+        slack = 1e-6 * max(1.0, abs(score))
+        rival_score /= np.log(10)
+        as_good += score >= rival_score - slack
+        is_proved = rival is not None and rival["is_proved"]
+        above_optimum += is_proved and score > rival_score + slack
+        console.print(
+            f"{name}: relcrf {score:.6g} ({seconds:.1f} s), toulbar2 {rival_score:.6g} ({rival_seconds:.1f} s)"
+            + (", proved" if is_proved else "")
+        )
+    return {"instances": n, "as_good": int(as_good), "above_optimum": int(above_optimum)}
+
+
 def summarise(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
     """Return the figures of a program at a time limit."""
     families = sorted({outcome.family for outcome in outcomes})
@@ -257,9 +327,15 @@ def main() -> None:
     parser.add_argument("--seconds", nargs="+", type=float, help="time limits; default 60")
     parser.add_argument("--families", nargs="+", default=[], help="families to solve; default all")
     parser.add_argument("--jobs", type=int, default=1, help="number of models that are solved at the same time")
+    parser.add_argument("--best-states", action="store_true", help="compare most probable states with toulbar2")
     parser.add_argument("--no-rivals", action="store_true", help="do not run pyAgrum")
     options = parser.parse_args()
     console = Console(width=120)
+    if options.best_states:
+        if options.folder is None or not importlib.util.find_spec("pytoulbar2"):
+            parser.error("--best-states needs a folder and the package pytoulbar2")
+        print(json.dumps(compare_best_states(options.folder.resolve(), console)))
+        return
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder
         if folder is None:

@@ -17,9 +17,9 @@ pyAgrum (Shafer & Shenoy) computes the marginals of the same models, in a proces
 
     python benchmarks/uai.py uai2014 --best-states
 
-compares most probable states (`--task MPE`) of models in the folder `MAP` with toulbar2 (package pytoulbar2), each with 8 seconds;
-toulbar2 reads the model given the evidence. `as_good` counts models on which relcrf's score is at least that of toulbar2, up to
-a relative difference of 1e-6; `above_optimum` counts scores above an optimum that toulbar2 has proved.
+compares most probable states (`--task MPE`) of models in the folder `MAP` with toulbar2 (pytoulbar2), with 8 seconds each.
+toulbar2 reads the model given the evidence. `as_good` counts models on which relcrf's score is at least that of toulbar2, up
+to a relative difference of 1e-6; `above_optimum` counts scores above an optimum that toulbar2 has proved.
 """
 
 from __future__ import annotations

@@ -217,6 +217,7 @@ def _budget(task: UaiTask, seconds: float | None) -> dict[str, Any]:
         "restarts": RESTARTS,
         "sweeps": SWEEPS,
         "rounds": ROUNDS,
+        "anytime": True,
     }
 
 

@@ -36,6 +36,9 @@ STRONG_DAMPING = 0.5
 START_SPREAD = 2.0
 """Standard deviation of the initial log messages of restarts, in nats; most odds are then between 1:50 and 50:1."""
 
+QUICK_ITERATIONS = 20
+"""Number of rounds of propagation after a time limit or Ctrl-C, if there is no other result."""
+
 SAMPLED_SLOTS, MIN_SAMPLES, MAX_SAMPLES = 1 << 26, 200, 10_000
 """Number of slots of factors in all importance samples, which takes about ten seconds, and limits of the number of samples."""
 
@@ -88,21 +91,38 @@ class Approximation(AbstractInference):
             nodes, factors = (np.full(len(table), np.nan) for table in potentials)
             return Marginals(-np.inf, nodes, factors, Verdict("exact"))
         lower, upper = trivial_bounds(self.scopes, potentials)
+        results: list[Marginals] = []
+        try:
+            for found in self._results(potentials, lower, upper):
+                upper = min(upper, found.upper)
+                results.append(found)
+                if upper == -np.inf or found.verdict.status == "interrupted":
+                    break
+            best = results[-1]
+        except KeyboardInterrupt:
+            best = results[-1] if results else self._quick_result(potentials)
+            best = replace(best, verdict=replace(best.verdict, status="interrupted"))
+        return best if upper == -np.inf else self._limit(potentials, best, lower, upper)
+
+    def _results(self, potentials: Potentials, lower: float, upper: float) -> Iterator[Marginals]:
+        """Yield results, each more credible than the one before, until one is good."""
         bounded = self._bound(potentials)
         if bounded is not None:
-            if bounded.log_partition == -np.inf:
-                return bounded
+            yield bounded
+            if bounded.verdict.is_good:
+                return
             upper = min(upper, bounded.upper)
-            if bounded.verdict.is_good or bounded.verdict.status == "interrupted":
-                return self._limit(potentials, bounded, lower, upper)
         best = self._propagate_best(potentials, lower, upper)
-        if not best.verdict.is_good and self.sweeps and best.verdict.status != "interrupted":
+        if best.verdict.is_good or bounded is None:
+            yield best
+        if not best.verdict.is_good and self.sweeps:
             sampled = self._gibbs.marginals(potentials)
-            if sampled.verdict.is_good or sampled.verdict.status == "interrupted":
-                best = replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
-        if not best.verdict.is_good and best.verdict.status != "interrupted" and bounded is not None:
-            best = bounded
-        return self._limit(potentials, best, lower, upper)
+            if sampled.verdict.is_good:
+                yield replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
+
+    def _quick_result(self, potentials: Potentials) -> Marginals:
+        """Return the result of a few rounds of damped propagation."""
+        return replace(self._attempts[1], max_iterations=QUICK_ITERATIONS).marginals(potentials)
 
     def _bound(self, potentials: Potentials) -> Marginals | None:
         """Return the result of mini-buckets; None if they are omitted or need too much memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.gpu.device import DEVICES
 from relcrf.graph.scope_components import ComponentSubset, extract_components, label_scope_components
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.approximate import Approximation
+from relcrf.inference.approximate import QUICK_ITERATIONS, STRONG_DAMPING, Approximation
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import (
@@ -19,7 +19,7 @@ from relcrf.inference.result import (
     MapStates,
     Marginals,
     Observer,
-    Partition,
+    PartitionFunction,
     Verdict,
     ignore_progress,
 )
@@ -50,6 +50,8 @@ class Auto(AbstractInference):
         max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
         damping, tolerance, max_iterations, bound_cells, restarts, sweeps, rounds, seed: Settings of `Approximation`.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
+        anytime: Whether Ctrl-C and time limits during exact inference yield the result of a few rounds of propagation, instead of
+            an exception.
         observe: Callback that receives the verdicts of iterative methods during the run.
     """
 
@@ -65,6 +67,7 @@ class Auto(AbstractInference):
     rounds: int = 7
     seed: int = 0
     device: str = "cpu"
+    anytime: bool = False
     observe: Observer = ignore_progress
 
     def __post_init__(self) -> None:
@@ -104,6 +107,20 @@ class Auto(AbstractInference):
         return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.method, exact))
 
     def marginals(self, potentials: Potentials) -> Marginals:
+        try:
+            return self._marginals(potentials)
+        except KeyboardInterrupt:
+            if not self.anytime:
+                raise
+            return self._quick_result(potentials)
+
+    def _quick_result(self, potentials: Potentials) -> Marginals:
+        """Return the result of a few rounds of propagation."""
+        method = Approximation(self.scopes, damping=STRONG_DAMPING, max_iterations=QUICK_ITERATIONS)
+        found = method.marginals(potentials)
+        return replace(found, verdict=replace(found.verdict, status="interrupted"))
+
+    def _marginals(self, potentials: Potentials) -> Marginals:
         nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))
         parts = []
         for subset, method in self.assignments:
@@ -113,18 +130,34 @@ class Auto(AbstractInference):
             if found.log_partition == -np.inf:
                 nodes[:], factors[:] = np.nan, np.nan
                 break
+            if self.anytime and found.verdict.status == "interrupted" and len(parts) < len(self.assignments):
+                raise KeyboardInterrupt
         total = _add_partitions(parts)
         return Marginals(total.log_partition, nodes, factors, total.verdict, total.lower, total.upper)
 
-    def partition(self, potentials: Potentials) -> Partition:
+    def partition(self, potentials: Potentials) -> PartitionFunction:
         parts = []
-        for subset, method in self.assignments:
-            parts.append(method.partition(subset.potentials(potentials)))
-            if parts[-1].log_partition == -np.inf:
-                break
+        try:
+            for subset, method in self.assignments:
+                parts.append(method.partition(subset.potentials(potentials)))
+                if parts[-1].log_partition == -np.inf:
+                    break
+        except KeyboardInterrupt:
+            if not self.anytime:
+                raise
+            return self._quick_result(potentials).partition
         return _add_partitions(parts)
 
     def map_states(self, potentials: Potentials) -> MapStates:
+        try:
+            return self._map_states(potentials)
+        except KeyboardInterrupt:
+            if not self.anytime:
+                raise
+            found = Approximation(self.scopes, max_iterations=QUICK_ITERATIONS, rounds=0).map_states(potentials)
+            return replace(found, verdict=replace(found.verdict, status="interrupted"))
+
+    def _map_states(self, potentials: Potentials) -> MapStates:
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         score, bound, verdicts = 0.0, 0.0, []
         for subset, method in self.assignments:
@@ -158,14 +191,14 @@ def _affordable_mask(method: JunctionTree) -> np.ndarray:
     return np.isin(tree.component, affordable)
 
 
-def _add_partitions(parts: list[Partition]) -> Partition:
+def _add_partitions(parts: list[PartitionFunction]) -> PartitionFunction:
     """Return the log partition function of a graph from those of its components."""
     if parts and parts[-1].log_partition == -np.inf:  # one impossible component makes all joint states impossible
         return parts[-1]
     total, lower, upper = (
         float(sum(getattr(part, name) for part in parts)) for name in ("log_partition", "lower", "upper")
     )
-    return Partition(total, _worst_verdict([part.verdict for part in parts]), lower, upper)
+    return PartitionFunction(total, _worst_verdict([part.verdict for part in parts]), lower, upper)
 
 
 def _worst_verdict(verdicts: list[Verdict]) -> Verdict:

@@ -138,7 +138,7 @@ def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells:
     The elimination of a component stops early at a clique of more than `max_cells` cells.
 
     Args:
-        stage: Stage of each node in the elimination, shape (n_nodes,), int64; see `kernels.elimination.Rule`.
+        stage: Stage of each node in the elimination, shape (n_nodes,), int64; see `kernels.elimination.EliminationRule`.
         memory, max_cells: As in `CliqueTree`.
     """
     component = label_scope_components(scopes)

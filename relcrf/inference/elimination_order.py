@@ -13,7 +13,7 @@ import numpy as np
 from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Scopes
 from relcrf.kernels import elimination
-from relcrf.kernels.elimination import LOG2_SCALE, Rule
+from relcrf.kernels.elimination import LOG2_SCALE, EliminationRule
 
 MIN_SEARCHED_CELLS = 1 << 18
 """Minimum number of cells for which a search pays off; tables of 2**18 cells take a few milliseconds."""
@@ -79,13 +79,13 @@ def adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
-def greedy_rule(stage: np.ndarray, *, add_edges: bool = True) -> Rule:
+def greedy_rule(stage: np.ndarray, *, add_edges: bool = True) -> EliminationRule:
     """Return min-fill or, without `add_edges`, the rule that gives a lower bound; ties go to the node of lower index.
 
     Args:
-        stage: Stage of each node, shape (n_nodes,), int64; see `Rule`.
+        stage: Stage of each node, shape (n_nodes,), int64; see `EliminationRule`.
     """
-    return Rule(np.ones(len(stage), dtype=np.int64), stage, np.arange(len(stage)), False, add_edges)
+    return EliminationRule(np.ones(len(stage), dtype=np.int64), stage, np.arange(len(stage)), False, add_edges)
 
 
 def search_order(
@@ -100,7 +100,7 @@ def search_order(
 
     Args:
         cardinality: Number of states of each node, shape (n_nodes,).
-        stage: Stage of each node, shape (n_nodes,), int64; see `Rule`.
+        stage: Stage of each node, shape (n_nodes,), int64; see `EliminationRule`.
         first, second: The two nodes of each edge, shape (n_edges,), int32, without duplicates.
         limit: Maximum weight of a clique.
         max_cells: Allowed number of cells of all cliques.
@@ -126,7 +126,7 @@ def search_order(
             log_factor, lightest_clique = center + rng.normal(scale=scale, size=n_nodes) * is_changed, False
         factor = np.clip(np.rint(WEIGHT_SCALE * np.exp(log_factor)), 1, MAX_WEIGHT).astype(np.int64)
         priority = rng.permutation(n_nodes) if turn else np.arange(n_nodes)
-        rule = Rule(factor, stage, priority, lightest_clique, True)
+        rule = EliminationRule(factor, stage, priority, lightest_clique, True)
         found = Elimination(
             *elimination.eliminate(weight, component, is_included, first, second, NO_LIMIT, best_cells, rule)
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.clique_tree import CliqueTree, build_clique_tree
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Partition, Verdict
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, PartitionFunction, Verdict
 from relcrf.kernels import junction_tree as kernel
 from relcrf.kernels.junction_tree import LINEAR_SUM, LOG_MAX, LOG_SUM
 from relcrf.kernels.threads import map_lanes
@@ -165,9 +165,9 @@ class JunctionTree(AbstractInference):
             kernel.down(self.clique_tree.cliques, self.scopes.cardinality, *arguments)
         return Marginals(found.total, sums[:n_states].copy(), sums[n_states:n_tables].copy(), Verdict("exact"))
 
-    def partition(self, potentials: Potentials) -> Partition:
+    def partition(self, potentials: Potentials) -> PartitionFunction:
         total = self._sum_product(potentials).total
-        return Partition(total, Verdict("exact"), total, total)
+        return PartitionFunction(total, Verdict("exact"), total, total)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         """Compute the most probable joint state; summed nodes have state -1, and the score is the log of a sum over them."""

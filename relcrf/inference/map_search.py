@@ -254,7 +254,7 @@ class _SearchRun:
         return int(failures)
 
 
-def _search_state(scopes: Scopes, layout: PassLayout, ascent: DualAscent) -> kernel.SearchState:
+def _search_state(scopes: Scopes, layout: PassLayout, ascent: DualAscent) -> kernel.BoundedState:
     """Return the state of the kernels at the root of the search, except for the bounds of nodes and factors."""
     n_messages, n_nodes = len(ascent.message), scopes.n_nodes
     number = np.zeros(n_messages + n_nodes + scopes.n_factors)
@@ -263,7 +263,7 @@ def _search_state(scopes: Scopes, layout: PassLayout, ascent: DualAscent) -> ker
     rank[layout.order] = np.arange(n_nodes)
     owner = np.repeat(np.arange(n_nodes, dtype=np.int32), scopes.cardinality)
     n_trail = MIN_TRAIL + 4 * len(number)
-    return kernel.SearchState(
+    return kernel.BoundedState(
         order=layout.order,
         rank=rank,
         message_start=layout.message_start,

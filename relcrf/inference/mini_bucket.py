@@ -155,7 +155,9 @@ class MiniBucket(AbstractInference):
         if self.samples > 0 and verdict.status not in ("exact", "interrupted"):
             samples = _ImportanceSamples(run, np.random.default_rng(self.seed))
             sampling = iterate(samples.draw, 0.0, self.samples, self.observe, samples.n_per_chunk)
-            log_partition, tables = min(samples.log_partition, run.bound), samples.average(tables)
+            if samples.total > 0.0:  # otherwise all samples are impossible, which proves nothing
+                log_partition = min(samples.log_partition, run.bound)
+            tables = samples.average(tables)
             status = "converged" if samples.standard_error <= MAX_STANDARD_ERROR else "not converged"
             status = sampling.status if sampling.status == "interrupted" else status
             remark = (
@@ -299,12 +301,12 @@ class _ImportanceSamples:
 
     @property
     def log_partition(self) -> float:
-        """Return the estimate of the log partition function; -inf if no joint state is possible."""
+        """Return the estimate of the log partition function; -inf if no sample is possible."""
         return self.log_scale + math.log(self.total / self.n) if self.total > 0.0 else -math.inf
 
     @property
     def standard_error(self) -> float:
-        """Return the relative standard error of the partition function, 1 if no joint state is possible."""
+        """Return the relative standard error of the partition function, 1 if no sample is possible."""
         return math.sqrt(max(0.0, self.total_squares / self.total**2 - 1 / self.n)) if self.total > 0.0 else 1.0
 
     def average(self, tables: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ def ignore_progress(verdict: Verdict) -> None:
 
 
 @dataclass(frozen=True)
-class Partition:
+class PartitionFunction:
     """The log partition function in nats, or an estimate of it, with bounds and the convergence status."""
 
     log_partition: float
@@ -81,11 +81,11 @@ class Marginals:
     upper: float = np.inf
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> PartitionFunction:
         """Return the log partition function with its bounds; both are the exact value if the verdict is `exact`."""
         is_exact = self.verdict.status == "exact"
         lower, upper = (self.log_partition,) * 2 if is_exact else (self.lower, self.upper)
-        return Partition(self.log_partition, self.verdict, lower, upper)
+        return PartitionFunction(self.log_partition, self.verdict, lower, upper)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class AbstractInference(ABC):
     def marginals(self, potentials: Potentials) -> Marginals:
         """Compute marginals of nodes and factors, and the log partition function."""
 
-    def partition(self, potentials: Potentials) -> Partition:
+    def partition(self, potentials: Potentials) -> PartitionFunction:
         """Compute the log partition function; some methods need less time than for marginals."""
         return self.marginals(potentials).partition
 

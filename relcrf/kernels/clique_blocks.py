@@ -44,8 +44,8 @@ class CliqueForest(NamedTuple):
     stride: np.ndarray
 
 
-class Scratch(NamedTuple):
-    """Scratch arrays for the loops over the blocks of a clique's table.
+class BlockScratch(NamedTuple):
+    """BlockScratch arrays for the loops over the blocks of a clique's table.
 
     Args:
         pattern, position: pattern of each input, and the offset of the current block in the input, shape (n_inputs,).
@@ -95,7 +95,7 @@ def allocate_scratch(cliques, first, last):
         max_nodes = max(max_nodes, cliques.start[c + 1] - cliques.start[c])
         max_cells = max(max_cells, cliques.n_rows[c] * cliques.n_columns[c])
     n_block = min(max_cells, MAX_BLOCK)
-    return Scratch(
+    return BlockScratch(
         np.empty(max_inputs, dtype=np.int64),
         np.empty(max_inputs, dtype=np.int64),
         np.empty((max_inputs, n_block), dtype=np.int32),

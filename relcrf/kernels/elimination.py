@@ -176,7 +176,7 @@ def _sift(first, second, v, at, heap, n_heap, position, key_first, key_second, s
     position[v] = at
 
 
-class Rule(NamedTuple):
+class EliminationRule(NamedTuple):
     """The order in which nodes are eliminated.
 
     The next node is the one with the least fill; with `lightest_clique`, it is the one with the lightest clique. Ties
@@ -201,10 +201,10 @@ class Rule(NamedTuple):
     add_edges: bool
 
 
-RULE = types.NamedTuple((LONG, LONG, LONG, boolean, boolean), Rule)
+ELIMINATION_RULE = types.NamedTuple((LONG, LONG, LONG, boolean, boolean), EliminationRule)
 
 
-@kernel((LONG, INT, BOOL, INT, INT, int64, float64, RULE))
+@kernel((LONG, INT, BOOL, INT, INT, int64, float64, ELIMINATION_RULE))
 def eliminate(weight, component, is_included, first, second, limit, max_cells, rule):
     """Eliminate nodes in the greedy order of a rule.
 
@@ -357,7 +357,7 @@ def maximal_cliques(stage, order, start, member, is_included):
     follow the other nodes, the clique's *own* nodes.
 
     Args:
-        stage: stage of each node, see `Rule`.
+        stage: stage of each node, see `EliminationRule`.
         order, start, member: as `eliminate` returns them.
         is_included: mask of the cliques to use, shape (n,), bool; a component is included as a whole or not.
 

@@ -20,7 +20,7 @@ from relcrf.kernels.dual_decomposition import compute_max_marginals
 from relcrf.kernels.factors import FACTORS, max_arity, max_cardinality
 
 
-class SearchState(NamedTuple):
+class BoundedState(NamedTuple):
     """The restrictions, messages and bounds of the current search node, and what is needed to undo their changes.
 
     Args:
@@ -61,11 +61,11 @@ class SearchState(NamedTuple):
 
 
 _I64, _F64, _B = int64[::1], float64[::1], boolean[::1]
-SEARCH_STATE = types.NamedTuple(
+BOUNDED_STATE = types.NamedTuple(
     (_I64, _I64, _I64, _F64, _B, int32[::1], _I64, int32[::1], _B, _F64, _I64, _I64, _F64, _I64, _F64, _I64),
-    SearchState,
+    BoundedState,
 )
-"""The Numba type of `SearchState`."""
+"""The Numba type of `BoundedState`."""
 
 MAX_PASSES = 20
 """Maximum number of passes at a search node. With 6 passes, Promedas_25 of UAI 2014 needs 5 times as many failures."""
@@ -182,7 +182,7 @@ def _update_node(factors, node_table, factor_table, state, v, forward, cutoff, t
     return True
 
 
-@kernel((FACTORS, float64[::1], float64[::1], SEARCH_STATE))
+@kernel((FACTORS, float64[::1], float64[::1], BOUNDED_STATE))
 def initialise_bounds(factors, node_table, factor_table, state):
     """Compute the bounds of all nodes and factors from the messages, and their sum."""
     out = np.empty(max_cardinality(factors))
@@ -214,7 +214,7 @@ def initialise_bounds(factors, node_table, factor_table, state):
         state.total[0] += top
 
 
-@kernel((FACTORS, float64[::1], float64[::1], SEARCH_STATE, float64, float64))
+@kernel((FACTORS, float64[::1], float64[::1], BOUNDED_STATE, float64, float64))
 def propagate(factors, node_table, factor_table, state, best, epsilon):
     """Update changed nodes in alternating passes, until no node is changed or a pass hardly lowers the bound.
 
@@ -315,7 +315,7 @@ def _restore(state, n_numbers, n_dead, total):
         FACTORS,
         float64[::1],
         float64[::1],
-        SEARCH_STATE,
+        BOUNDED_STATE,
         int64[:, ::1],
         float64,
         float64,

@@ -6,8 +6,11 @@ from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.approximate import Approximation, trivial_bounds
+from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.mini_bucket import MiniBucket
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
 
@@ -106,3 +109,29 @@ def test_estimate_outside_the_bounds_is_replaced():
     found, exact = Approximation(scopes).marginals(potentials), Enumeration(scopes).marginals(potentials)
     assert 0.0 <= found.lower <= found.log_partition <= exact.log_partition <= found.upper
     assert "outside its bounds" in str(found.verdict)
+
+
+def test_interrupted_exact_inference_yields_a_quick_result(monkeypatch):
+    """With `anytime`, Ctrl-C during exact inference, or between methods, returns a result with bounds."""
+    scopes, potentials = frustrated_grid(0.5)
+    exact = Enumeration(scopes).marginals(potentials)
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JunctionTree, "_sum_product", interrupt)
+    method = Auto(scopes, anytime=True)
+    for found in (method.marginals(potentials).partition, method.partition(potentials)):
+        assert found.verdict.status == "interrupted"
+        assert found.lower <= exact.log_partition <= found.upper
+    np.testing.assert_allclose(method.marginals(potentials).nodes, exact.nodes, atol=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        Auto(scopes).marginals(potentials)
+    monkeypatch.setattr(JunctionTree, "_upward_pass", interrupt)
+    best = method.map_states(potentials)
+    assert best.verdict.status == "interrupted" and best.score <= best.bound < np.inf
+    with pytest.raises(KeyboardInterrupt):
+        Auto(scopes).map_states(potentials)
+    monkeypatch.setattr(MiniBucket, "marginals", interrupt)
+    found = Approximation(scopes, bound_cells=4).marginals(potentials)
+    assert found.verdict.status == "interrupted" and np.isfinite(found.nodes).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -251,3 +252,15 @@ def test_joint_states_are_weighted_by_score_and_proposal():
     proposal, index = np.exp(scores - log_weight[possible][:100]), states @ (1 << np.arange(scopes.n_nodes))
     frequency = np.array([(index == i).mean() for i in index[possible][:100]])
     np.testing.assert_allclose(frequency, proposal, atol=0.01)
+
+
+def test_impossible_samples_prove_nothing():
+    """Test a model with few possible joint states among many: all samples may be impossible, but the model is possible."""
+    n = 12
+    edges = [(i, j) for i in range(n) for j in range(i)]
+    scopes, _ = network(np.random.default_rng(0), np.full(n, n), edges)
+    differ = np.where(np.eye(n, dtype=bool), -np.inf, 0.0).ravel()
+    potentials = Potentials(np.zeros(n * n), np.tile(differ, len(edges)))
+    found = MiniBucket(scopes, max_cells=n**2, max_iterations=2, samples=10).marginals(potentials)
+    assert found.verdict.status == "not converged" and found.verdict.residual == 1.0
+    assert found.log_partition == found.upper >= math.lgamma(n + 1)

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from relcrf.kernels.elimination import LOG2_SCALE, Rule, eliminate, maximal_cliques
+from relcrf.kernels.elimination import LOG2_SCALE, EliminationRule, eliminate, maximal_cliques
 
 NO_LIMIT = 1 << 60
 
@@ -52,12 +52,12 @@ def eliminate_plainly(n, first, second, weight, rule):
 
 
 def min_fill(n, add_edges=True):
-    return Rule(np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.arange(n), False, add_edges)
+    return EliminationRule(np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.arange(n), False, add_edges)
 
 
 def random_rule(rng, n, add_edges):
     stage = rng.integers(0, 2, size=n)
-    return Rule(rng.integers(1, 9, size=n), stage, rng.permutation(n), bool(rng.integers(2)), add_edges)
+    return EliminationRule(rng.integers(1, 9, size=n), stage, rng.permutation(n), bool(rng.integers(2)), add_edges)
 
 
 @pytest.mark.parametrize("is_min_fill", [True, False])

@@ -29,6 +29,9 @@ from relcrf.kernels.elimination import LOG2_SCALE
 BYTES_PER_CELL = 16
 """Bytes of a message's cell: a float64 number for the upward pass, and one for the downward pass."""
 
+MAX_SEARCHED_NODES = 1 << 13
+"""Maximum number of nodes of a component whose elimination order is searched; one elimination of 30,000 nodes may take a second."""
+
 MAX_CLIQUE_CELLS = 1 << 40
 """Maximum number of cells of a clique for any limits; sums then fit into 64-bit integers."""
 
@@ -205,6 +208,7 @@ def _search_orders(
         clique_weight = np.add.reduceat(node_weights(scopes.cardinality)[found.member], found.start[:-1])
         np.add.at(cells, component[found.order], 2.0 ** (clique_weight / LOG2_SCALE))
     roots = np.union1d(np.flatnonzero(cells > MIN_SEARCHED_CELLS), list(rejected)).astype(np.int64)
+    roots = roots[np.bincount(component, minlength=scopes.n_nodes)[roots] <= MAX_SEARCHED_NODES]
     out = {}
     for root in roots.tolist():
         nodes = np.flatnonzero(component == root)

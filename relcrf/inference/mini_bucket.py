@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.clique_tree import MAX_SEARCHED_NODES
 from relcrf.inference.coordinate_ascent import ascend_states, independent_states
-from relcrf.inference.elimination_order import NO_LIMIT, adjacent_pairs, search_order
+from relcrf.inference.elimination_order import NO_LIMIT, adjacent_pairs, greedy_rule, node_weights, search_order
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import (
     AbstractInference,
@@ -27,7 +28,7 @@ from relcrf.inference.result import (
     Verdict,
     ignore_progress,
 )
-from relcrf.kernels import bucket_partition
+from relcrf.kernels import bucket_partition, elimination
 from relcrf.kernels import mini_bucket as kernel
 from relcrf.kernels.bucket_partition import MiniBuckets
 
@@ -334,6 +335,13 @@ def _search_order(scopes: Scopes) -> np.ndarray:
     pairs = adjacent_pairs(scopes, scopes.cardinality[scopes.node] > 1)
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     stage = np.zeros(scopes.n_nodes, dtype=np.int64)
-    found = search_order(scopes.cardinality, stage, first, second, NO_LIMIT, SEARCHED_CELLS)
-    assert found is not None  # there is no limit
-    return found.order
+    if scopes.n_nodes <= MAX_SEARCHED_NODES:
+        found = search_order(scopes.cardinality, stage, first, second, NO_LIMIT, SEARCHED_CELLS)
+        if found is not None:
+            return found.order
+    # Fill-in of dense or large graphs takes minutes. Without it, nodes of few remaining neighbours come first.
+    weight, component = node_weights(scopes.cardinality), np.zeros(scopes.n_nodes, dtype=np.int32)
+    rule = greedy_rule(stage, add_edges=False)
+    is_included = np.ones(scopes.n_nodes, dtype=np.bool_)
+    order, *_ = elimination.eliminate(weight, component, is_included, first, second, NO_LIMIT, np.inf, rule)
+    return np.asarray(order)

@@ -115,8 +115,12 @@ class Approximation(AbstractInference):
         best = self._propagate_best(potentials, lower, upper)
         if best.verdict.is_good or bounded is None:
             yield best
+        if best.verdict.status == "interrupted":
+            raise KeyboardInterrupt
         if not best.verdict.is_good and self.sweeps:
             sampled = self._gibbs.marginals(potentials)
+            if sampled.verdict.status == "interrupted":
+                raise KeyboardInterrupt
             if sampled.verdict.is_good:
                 yield replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
 

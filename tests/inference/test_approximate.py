@@ -135,3 +135,17 @@ def test_interrupted_exact_inference_yields_a_quick_result(monkeypatch):
     monkeypatch.setattr(MiniBucket, "marginals", interrupt)
     found = Approximation(scopes, bound_cells=4).marginals(potentials)
     assert found.verdict.status == "interrupted" and np.isfinite(found.nodes).all()
+
+
+def test_ctrl_c_during_propagation_ends_all_methods():
+    scopes, potentials = frustrated_grid(2.0, seed=1)
+    seen = []
+
+    def observe(verdict):
+        seen.append(verdict)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    found = Approximation(scopes, sweeps=10**9, observe=observe).marginals(potentials)
+    assert found.verdict.status == "interrupted" and len(seen) == 3
+    assert np.isfinite(found.nodes).all() and found.lower <= found.log_partition <= found.upper

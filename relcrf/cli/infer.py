@@ -176,6 +176,7 @@ def infer(
     verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
     verdict |= {
         "residual": answer.verdict.residual,
+        "remark": answer.verdict.remark,
         "exact_variables": n_free - graph.n_nodes + _count_exact_variables(inference, answer.verdict),
     }
     sizes = {"variables": model_data.scopes.n_nodes, "observed": n_observed}

@@ -63,7 +63,7 @@ def test_backends_methods_and_settings(offered):
     assert offered("relcrf", "compare", "m.rcrf", "-s", "ess.edges", "=", "a") == ["auto", "all"]
     assert offered("relcrf", "infer", "g.uai", "-m", "gibbs", "-s", "sw") == ["sweeps="]
     assert "gibbs" in offered("relcrf", "infer", "g.uai", "--method", "g")
-    assert offered("relcrf", "infer", "g.uai", "--task", "") == ["PR", "MAR", "MPE"]
+    assert offered("relcrf", "infer", "g.uai", "--task", "") == ["PR", "MAR", "MPE", "MMAP"]
     assert offered("relcrf", "ground", "m.rcrf", "--engine", "d") == ["duckdb"]
     assert offered("relcrf", "cluster", "run", "--method", "a") == ["average"]
     assert offered("relcrf", "weights", "run", "--sort", "s") == ["support"]

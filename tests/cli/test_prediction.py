@@ -23,7 +23,7 @@ def test_inference_method_can_be_overridden(relcrf_, relcrf_json, run, web):
     for method in ("auto", "bp", "gibbs", "mf", "jt"):
         code, found[method] = relcrf_json("predict", run, "--data", web, "--set", f"inference={method}")
         assert code == 0
-    assert found["auto"]["verdict"] == {"status": "exact", "iterations": 0, "residual": 0.0}
+    assert found["auto"]["verdict"] == {"status": "exact", "iterations": 0, "residual": 0.0, "remark": ""}
     assert found["bp"]["verdict"]["status"] == "converged" and found["bp"]["verdict"]["iterations"] > 0
     (exact,) = found["auto"]["predictions"].values()
     for method in ("bp", "mf", "gibbs"):

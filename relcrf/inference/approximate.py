@@ -158,18 +158,12 @@ class Approximation(AbstractInference):
         return self._compare(best, fixed_points, n_runs)
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        """Return the result of dual decomposition if it is optimal, otherwise the better one of its result and of a search."""
-        found = self._dual.map_states(potentials)
-        is_final = found.verdict.status in ("exact", "interrupted") or found.bound == -np.inf
-        if is_final or not self.rounds or self.scopes.n_nodes > MAX_SEARCHED_NODES:
-            return found
-        searched = MapSearch(self.scopes, max_iterations=self.rounds, seed=self.seed, observe=self.observe).map_states(
+        """Search for the most probable joint state; without rounds, or on large graphs, only by dual decomposition."""
+        if not self.rounds or self.scopes.n_nodes > MAX_SEARCHED_NODES:
+            return self._dual.map_states(potentials)
+        return MapSearch(self.scopes, max_iterations=self.rounds, seed=self.seed, observe=self.observe).map_states(
             potentials
         )
-        if searched.verdict.status == "exact":
-            return searched
-        best, bound = max(searched, found, key=lambda each: each.score), min(searched.bound, found.bound)
-        return MapStates(best.score, best.states, max(best.score, bound), searched.verdict)
 
     @cached_property
     def _dual(self) -> DualDecomposition:

@@ -30,7 +30,7 @@ BYTES_PER_CELL = 16
 """Bytes of a message's cell: a float64 number for the upward pass, and one for the downward pass."""
 
 MAX_SEARCHED_NODES = 1 << 13
-"""Maximum number of nodes of a component whose elimination order is searched; one elimination of 30,000 nodes may take a second."""
+"""Maximum number of nodes of a component whose order is searched; one elimination of 30,000 nodes may take a second."""
 
 MAX_CLIQUE_CELLS = 1 << 40
 """Maximum number of cells of a clique for any limits; sums then fit into 64-bit integers."""

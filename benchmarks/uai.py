@@ -87,8 +87,9 @@ import pytoulbar2
 network = pytoulbar2.CFN(verbose=-1)
 network.Read(sys.argv[1])
 best = network.Solve(timeLimit=int(sys.argv[2]), showSolutions=0)
-states = best[0] if best else [list(each[1]) for each in network.GetSolutions()][-1]
-print(json.dumps({"states": [int(x) for x in states], "is_proved": not network.Limit}))
+states, cost = best[0], best[1]
+is_proved = network.GetDDualBound() >= cost - 1e-6 * max(1.0, abs(cost))
+print(json.dumps({"states": [int(x) for x in states], "is_proved": is_proved}))
 """
 """A program that prints the best joint state of the model of its first argument, found in the seconds of its second argument."""
 

@@ -319,7 +319,7 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
 
 
 def _find_evidence(numbers: _UaiNumbers) -> int:
-    """Return the position at which the evidence begins; the end of the file if there is no evidence."""
+    """Return the position at which the evidence begins; the end of the file if the file is empty or contains only a 0."""
     if not len(numbers) or (len(numbers) == 1 and numbers.values[0] == 0):
         return len(numbers)
     lines = [len(line.split()) for line in numbers.text.splitlines() if line.strip()]

@@ -37,7 +37,7 @@ START_SPREAD = 2.0
 """Standard deviation of the initial log messages of restarts, in nats; most odds are then between 1:50 and 50:1."""
 
 QUICK_ITERATIONS = 20
-"""Number of rounds of propagation after a time limit or Ctrl-C, if there is no other result."""
+"""Number of rounds of propagation after a time limit or Ctrl-C that comes before the first result."""
 
 SAMPLED_SLOTS, MIN_SAMPLES, MAX_SAMPLES = 1 << 26, 200, 10_000
 """Number of slots of factors in all importance samples, which takes about ten seconds, and limits of the number of samples."""

@@ -308,7 +308,7 @@ class _Annealing:
 
 
 def _ranges(scopes: Scopes, table: np.ndarray) -> tuple[float, float]:
-    """Return the mean and the largest range of the finite log potentials of a factor; 1 if there is no range above 0."""
+    """Return the mean and the largest range of the finite log potentials of a factor; 1 if all factors are constant."""
     if not scopes.n_factors:
         return 1.0, 1.0
     high = np.maximum.reduceat(table, scopes.table_start[:-1])

@@ -95,7 +95,7 @@ class MapStates:
     Args:
         score: Sum of the log potentials of the joint state.
         states: State of each node, shape (n_nodes,), int32.
-        bound: Upper bound of the scores of all joint states; equal to the score for exact methods, inf if there is no bound.
+        bound: Upper bound of the scores of all joint states; equal to the score for exact methods, inf if unknown.
         verdict: Convergence status.
     """
 

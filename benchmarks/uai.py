@@ -44,6 +44,7 @@ from rich.console import Console
 from rich.table import Table
 from support import ROOT, BenchmarkParser, sized
 
+from relcrf.execution.memory import available_bytes
 from relcrf.graph.conditioning import condition
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.graph.uai import (
@@ -70,16 +71,20 @@ GRACE_SECONDS = 30
 """Additional time after the time limit, for the start of the process and for the output, before it is killed."""
 
 PYAGRUM = """
-import json, sys
+import json, resource, sys
 import pyagrum
+limit = int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 model = pyagrum.loadMRF(sys.argv[1])
 inference = pyagrum.ShaferShenoyMRFInference(model)
 inference.setEvidence({model.variable(int(v)).name(): x for v, x in json.loads(sys.argv[2]).items()})
 inference.makeInference()
 print(json.dumps({"marginals": [inference.posterior(v).tolist() for v in range(model.size())]}))
 """
-"""A program that prints the marginals of the model of its first argument, given the evidence of its second argument."""
+"""A program that prints the marginals of the model of its first argument, given the evidence of its second argument.
 
+The third argument limits its memory in bytes; without a limit, the clique trees of pyAgrum fill the memory of the machine.
+"""
 
 TOULBAR2 = """
 import json, sys
@@ -205,7 +210,8 @@ def solve(instance: Instance, seconds: float) -> Outcome:
 def solve_by_pyagrum(instance: Instance, seconds: float) -> Outcome:
     """Run pyAgrum on a model; it computes no partition function."""
     outcome = Outcome(instance.family, partition_error=0.0)
-    program = [sys.executable, "-c", PYAGRUM, str(instance.model), json.dumps(instance.evidence())]
+    arguments = [str(instance.model), json.dumps(instance.evidence()), str(available_bytes() // 2)]
+    program = [sys.executable, "-c", PYAGRUM, *arguments]
     found, outcome.seconds = run(program, seconds - GRACE_SECONDS)
     if found is not None:
         errors = instance.marginal_errors(found["marginals"])

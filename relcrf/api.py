@@ -495,7 +495,8 @@ def predict(
     system = learned.configure_backend(**settings)
     grounding, vectors, problem = query_problem(learned, grounding, hidden, queried)
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, executor, observe)
-    return Prediction(grounding, inferred, learned.count_unseen_keys(grounding), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return Prediction(grounding, inferred, learned.count_unseen_keys(grounding), seconds, learned.calibration_labels)
 
 
 @SingleThreadedBlas()

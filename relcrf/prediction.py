@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.backends.base import InferenceResult
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
@@ -46,12 +47,14 @@ class Prediction:
     Args:
         unseen_keys: Number of keys that have no learned weights, by template.
         seconds: Inference time.
+        calibration: The held-out labels of the run on which prediction sets are calibrated, by attribute or relation.
     """
 
     grounding: Grounding
     inferred: InferenceResult
     unseen_keys: Mapping[str, int]
     seconds: float = field(default=0.0, compare=False)
+    calibration: Mapping[str, CalibrationLabels] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         counts = listing(f"{len(self.variables(name)):,} query variables of {name}" for name in self.attributes)
@@ -95,14 +98,42 @@ class Prediction:
         starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
-    def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
+    def calibration_labels(self, attribute: str | None = None) -> CalibrationLabels:
+        """Return the held-out labels on which the prediction sets of an attribute are calibrated.
+
+        Raises:
+            UsageError: If the name is unknown or ambiguous, or the run has no held-out labels (E375).
+        """
+        name = self.block(attribute).name
+        if name not in self.calibration:
+            message = f"the run has no held-out labels of {name}, on which prediction sets are calibrated"
+            hint = "train again with --calibrate 5, or with the default backend and enough labels"
+            raise UsageError(Diagnostic("E375", message, hint=hint))
+        return self.calibration[name]
+
+    def sets(self, attribute: str | None = None, *, coverage: float = 0.9) -> np.ndarray:
+        """Return the prediction sets of the query variables: a mask of the states of each, shape (n, n_values).
+
+        A set contains the true value with at least the probability `coverage`, if the query variables and the held-out labels
+        of the training run are exchangeable; see `backends.calibration_labels.CalibrationLabels`.
+
+        Raises:
+            UsageError: See `calibration_labels`; or the coverage is not between 0 and 1 (E376).
+        """
+        return self.calibration_labels(attribute).prediction_sets(self.probabilities(attribute), coverage)
+
+    def table(
+        self, attribute: str | None = None, *, with_probabilities: bool = True, coverage: float | None = None
+    ) -> Frame:
         """Return one row per query variable.
 
         The columns are the entity's key or the tuple's arguments, the most probable value, the probability of this
-        value, the value in the most probable joint state, and the probability of each value (for at most 50 values).
+        value, the values of the prediction set, the value in the most probable joint state, and the probability of each
+        value (for at most 50 values).
 
         Args:
             with_probabilities: Whether to include the probability of each value.
+            coverage: The coverage of the prediction sets, see `sets`; None omits this column.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -121,6 +152,11 @@ class Prediction:
             add(name, texts[queried])
         add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
+        if coverage is not None:
+            sets = self.sets(attribute, coverage=coverage)
+            by_probability = np.argsort(-probabilities, axis=1, kind="stable")
+            names = [", ".join(values[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
+            add("set", np.array(names, dtype=object))
         add("joint", values[self.inferred.map_states[nodes]])
         if with_probabilities and len(block.values) <= 50:
             for k, value in enumerate(block.values):

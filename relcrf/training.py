@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.automatic_sharding import shard_if_large
-from relcrf.backends.base import AbstractBackend, Monitor, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
 from relcrf.backends.problems import train_features, training_labels, training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
@@ -237,8 +238,23 @@ class Training:
             mapping=grounding.bound.dataset.mapping,
             learned_features=self._learned[1],
             columns=measure_distributions(grounding.bound),
+            calibration_labels=_calibration_labels_by_attribute(learned, self.ground_graph),
             seconds=time.perf_counter() - started,
         )
+
+
+def _calibration_labels_by_attribute(learned: FitResult, grounding: Grounding) -> dict[str, CalibrationLabels]:
+    """Return the calibration labels of each attribute or relation that has any."""
+    if learned.calibration_labels is None:
+        return {}
+    variables = learned.calibration_labels.variables
+    by_attribute = {
+        block.name: learned.calibration_labels.select(
+            (variables >= block.start) & (variables < block.start + block.count)
+        )
+        for block in grounding.blocks
+    }
+    return {name: labels for name, labels in by_attribute.items() if len(labels.variables)}
 
 
 def ground_with_engine(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -317,6 +318,7 @@ class FitResult:
         settings: The values that training chose for settings with the value `auto`.
         system: The backend that training chose; None unless the backend is `auto`.
         trials: The candidates among which training chose, as table rows of values by column.
+        calibration_labels: The labels that were held out to choose settings or to calibrate; None if there are none.
     """
 
     vectors: dict[str, np.ndarray]
@@ -328,6 +330,7 @@ class FitResult:
     settings: Mapping[str, Any] = field(default_factory=dict)
     system: AbstractBackend | None = None
     trials: tuple[Mapping[str, Any], ...] = ()
+    calibration_labels: CalibrationLabels | None = None
 
     def configure(self, backend: AbstractBackend) -> AbstractBackend:
         """Return the backend with the settings that training chose, or the backend that training chose."""

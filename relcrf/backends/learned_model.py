@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.domains import domain_blocks
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
@@ -103,6 +104,7 @@ class LearnedModel:
         mapping: The section `tables` of the manifest of the training data; None if they had no manifest.
         learned_features: The trained estimators of the learned features.
         columns: The distributions of the columns of the training data; empty if the run folder is of an earlier version.
+        calibration_labels: The labels that were held out to choose settings or to calibrate, by attribute or relation.
         seconds: Training time; 0 if the model was read from a run folder.
     """
 
@@ -127,6 +129,7 @@ class LearnedModel:
     mapping: str | None = None
     learned_features: tuple[FittedFeature, ...] = ()
     columns: tuple[ColumnDistribution, ...] = ()
+    calibration_labels: Mapping[str, CalibrationLabels] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -3,10 +3,11 @@
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
 `log.jsonl` (the optimiser's log), `tables.toml` if the training data had a manifest, `feature.NAME.skops` for each
-learned feature, `columns.json` (the distributions of the columns of the training data), `moments.npy` and
-`histograms.json` if the backend provides them, `timings.json`, and `manifest.json` (the hashes of the other files
-except the timings, and the provenance of the run). All files except the timings are bitwise reproducible. During
-training, the folder is called `NAME.partial` and contains `checkpoint/`; a complete run is renamed to `NAME`.
+learned feature, `columns.json` (the distributions of the columns of the training data), `calibration_labels.npy` (the predicted
+probabilities of labels that were held out), `moments.npy` and `histograms.json` if the backend provides them,
+`timings.json`, and `manifest.json` (the hashes of the other files except the timings, and the provenance of the run). All
+files except the timings are bitwise reproducible. During training, the folder is called `NAME.partial` and contains
+`checkpoint/`; a complete run is renamed to `NAME`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from filelock import Timeout
 
+from relcrf.backends.calibration_labels import calibration_numbers, calibration_sections, parse_calibration_labels
 from relcrf.backends.checkpoints import Timings, WallCpuSeconds, parse_seconds
 from relcrf.backends.damaged_files import damaged_file_error
 from relcrf.backends.learned_model import SEPARATE_LAYOUTS, BackendRequest, LearnedModel, WeightSchema
@@ -67,6 +69,9 @@ _write_array = functools.partial(write_array, sync=False)
 
 TABLES = "tables.toml"
 """The tables of the manifest of the training data, which are also applied to other folders."""
+
+CALIBRATION_LABELS = "calibration_labels.npy"
+"""The variable, the predicted probability and the group of each label that was held out in training, shape (3, n)."""
 
 COLUMNS = "columns.json"
 """The distributions of the columns of the training data."""
@@ -215,6 +220,7 @@ def save(
         "converged": learned.converged,
         "template_statistics": [asdict(each) for each in learned.template_statistics],
         "vectors": sorted(learned.vectors),
+        "calibration_labels": calibration_sections(learned.calibration_labels),
         **_schema_to_json(WeightSchema(learned.layout, learned.templates)),
     }
     dictionaries: dict[str, Any] = {
@@ -242,6 +248,8 @@ def save(
     if learned.moments is not None:
         moments = learned.moments
         _write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
+    if learned.calibration_labels:
+        _write_array(partial / CALIBRATION_LABELS, calibration_numbers(learned.calibration_labels))
     if learned.histograms:
         _write_text(partial / "histograms.json", json.dumps(_histograms_to_json(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
@@ -318,6 +326,10 @@ def load(folder: Path) -> LearnedModel:
         is_applicable(mapping or "tables = {}", folder)  # raises an error if the file is damaged
     with _checked_path(folder, COLUMNS) as path:
         columns = _read_columns(path)
+    with _checked_path(folder, CALIBRATION_LABELS) as path:
+        sections = list(run.get("calibration_labels", []))
+        n_labels = sum(from_json_value(int, section["labels"]) for section in sections)
+        calibration_labels = parse_calibration_labels(sections, _read_floats(path, (3, n_labels))) if sections else {}
     vectors = {}
     for name, size in sorted(sizes.items()):
         with _checked_path(folder, f"{name}.npy") as path:
@@ -350,6 +362,7 @@ def load(folder: Path) -> LearnedModel:
         mapping=mapping,
         learned_features=tuple(features),
         columns=columns,
+        calibration_labels=calibration_labels,
     )
 
 

@@ -13,12 +13,14 @@ from rich.text import Text
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
+from relcrf.backends.calibration_labels import require_coverage
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import (
     BackendOption,
     BackendsOption,
+    CoverageOption,
     DeviceOption,
     FoldOptions,
     GroundingOptions,
@@ -40,12 +42,14 @@ from relcrf.cli.output import (
     print_warnings,
     print_wide_table,
 )
+from relcrf.cli.prediction_sets import print_set_measures
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.evaluations import DEFAULT_SUBGRAPHS, Evaluation
 from relcrf.evaluation.leakage import Leakage
 from relcrf.evaluation.pareto import ParetoPoint, make_systems, pareto_optimal
+from relcrf.evaluation.prediction_sets import sets_as_dict
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate
 from relcrf.evaluation.runner import SystemResult
 from relcrf.evaluation.splits import Fold, PartSizes, labelled_in_grounding, make_folds
@@ -138,12 +142,15 @@ def evaluate(
             "--rank", metavar="NAMES", help="Comma-separated arguments of Boolean relations for MRR and hits, e.g. x,y."
         ),
     ] = "",
+    coverage: CoverageOption = None,
 ) -> None:
     """Score held-out labels by cross-validation, and report leakage. (Alias: cv.)
 
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split by=Page.university
     """
     setting = with_device(setting, device)
+    if coverage is not None:
+        require_coverage(coverage)
     if target.is_dir():
         if backend or setting or out is not None:
             message = "--backend, --set, --device and --out cannot be used with a run folder"
@@ -153,13 +160,17 @@ def evaluate(
     else:
         backends = split_names(backend or [DEFAULT_BACKEND])
         evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, split_names([rank]))
+    sets = {} if coverage is None else evaluation.measure_sets(coverage)
     if session.as_json:
-        print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
+        measured = {} if coverage is None else {"sets": sets_as_dict(sets)}
+        print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), **measured, "out": out})
         return
     tables.note_cache_use()
     print_notes(evaluation.notes)
     _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     _print_evaluation(evaluation)
+    if coverage is not None:
+        print_set_measures(evaluation, coverage, sets)
     _print_leaks(evaluation.leakage)
     if evaluation.n_loaded:
         print_note(f"predictions of {evaluation.n_loaded:,} folds were loaded from {out}")

@@ -108,6 +108,16 @@ SafeCsvOption = Annotated[
     bool, typer.Option("--safe-csv", help="Put ' before texts that spreadsheets would execute as formulas.")
 ]
 
+CoverageOption = Annotated[
+    float | None,
+    typer.Option(
+        "--coverage",
+        metavar="FRACTION",
+        show_default=False,
+        help="Calibrate prediction sets that contain the true value with this probability, e.g. 0.9.",
+    ),
+]
+
 
 def split_names(texts: Sequence[str] | None) -> list[str]:
     """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""

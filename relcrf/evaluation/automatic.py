@@ -19,9 +19,10 @@ from relcrf.backends.weight_priors import agreement_settings
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.calibration import scale_weights
 from relcrf.evaluation.holdout_folds import automatic_folds
+from relcrf.evaluation.prediction_sets import collect_calibration_labels
 from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import Fold, labelled_in_problem
-from relcrf.evaluation.tempering import TemperedLabels, temper
+from relcrf.evaluation.tempering import TemperedLabels, apply_temperature, temper
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.execution.memory import memory_exhausted_error, require_memory
 from relcrf.graph.labelled_factors import labelled_neighbours
@@ -250,9 +251,15 @@ class _Search:
         learned = best.fits[0] if self.in_sample else best.system.fit(unreserved, self.monitor)
         # With a part of the evidence, held-out labels are more difficult or easier than the missing ones.
         is_representative = self.folds[0].evidence is None or not self.folds[0].has_evidence
+        predictions = best.predictions
         if is_representative and not self.is_large:
             self.monitor.start_phase("calibrating")
-            learned = self._calibrate(best, learned)
+            learned, predictions = self._calibrate(best, learned)
+        if not self.in_sample:
+            predicted = [(one.variables, one.label_probabilities) for one in predictions]
+            learned = replace(
+                learned, calibration_labels=collect_calibration_labels(self.scored_problem, self.folds, predicted)
+            )
         summary: dict[str, Any] = {
             "held_out_labels": len(best.labels.log_probabilities),
             "calibrated_log_likelihood": best.score,
@@ -478,32 +485,37 @@ class _Search:
             limits = (standard_errors, MIN_GAIN_WITHOUT_EVIDENCE)
         return second if second.is_better_than(first, *limits) else first
 
-    def _calibrate(self, best: BackendTrial, learned: FitResult) -> FitResult:
-        """Multiply the weights by the scale with the largest likelihood of the held-out labels."""
+    def _calibrate(self, best: BackendTrial, learned: FitResult) -> tuple[FitResult, tuple[FoldPrediction, ...]]:
+        """Multiply the weights by the scale with the largest likelihood of the held-out labels.
+
+        Returns:
+            The calibrated result of training, and its predictions of the held-out labels.
+        """
         assert best.labels is not None
         if "sharpness" in learned.settings:  # the exponent of propagated scores is an inverse temperature
             sharpness = learned.settings["sharpness"] / best.labels.temperature
-            calibrated = {"sharpness": sharpness}
-            return replace(
-                learned, settings={**learned.settings, **calibrated}, summary={**learned.summary, **calibrated}
-            )
+            changed = {"sharpness": sharpness}
+            learned = replace(learned, settings={**learned.settings, **changed}, summary={**learned.summary, **changed})
+            return learned, tuple(apply_temperature(one, best.labels.temperature) for one in best.predictions)
         if "weights" not in learned.vectors:
-            return learned
+            return learned, best.predictions
         # A scale of the weights changes marginals of connected variables by more than a temperature changes them.
         scales = {best.labels.temperature**-exponent for exponent in (0.5, 1.0)}
-        scores = {1.0: best.labels.untempered_mean} | {scale: self._score_scale(best, scale) for scale in scales}
+        scaled = {1.0: best.predictions} | {scale: self._predict_scaled(best, scale) for scale in scales}
+        scores = {each: temper(predictions).untempered_mean for each, predictions in scaled.items()}
         scale = max(scores, key=lambda each: scores[each])
         vectors = scale_weights(self.problem.with_candidates(learned.chosen_candidates), learned.vectors, scale)
-        return replace(learned, vectors=vectors, summary={**learned.summary, "calibration": scale}, moments=None)
+        summary = {**learned.summary, "calibration": scale}
+        return replace(learned, vectors=vectors, summary=summary, moments=None), scaled[scale]
 
-    def _score_scale(self, best: BackendTrial, scale: float) -> float:
-        """Return the mean log-likelihood of the held-out labels if all weights are multiplied by a scale."""
+    def _predict_scaled(self, best: BackendTrial, scale: float) -> tuple[FoldPrediction, ...]:
+        """Predict the held-out labels with all weights multiplied by a scale."""
         predictions = []
         for fold, learned in zip(self.folds, best.fits, strict=True):
             query = fold.query_problem(self.scored_problem).with_candidates(learned.chosen_candidates)
             vectors = scale_weights(query, learned.vectors, scale)
             predictions.append(self._predict(fold, best.system, learned, vectors))
-        return temper(predictions).untempered_mean
+        return tuple(predictions)
 
     @cached_property
     def _labelled(self) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.prediction_sets import collect_calibration_labels
 from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import Fold, random_folds, validation_fold
 
@@ -40,20 +41,25 @@ def calibrate_temperature(
             Diagnostic("E317", f"calibration needs at least 2 folds, not {folds}", hint="use 2 folds or more")
         )
     log_likelihood = np.zeros(len(SCALES))
+    held_out: list[Fold] = []
+    predicted: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in SCALES]
     for fold, fit, query in _iter_held_out_fits(problem, system, learned, folds, seed):
+        held_out.append(fold)
         for k, scale in enumerate(SCALES):
             inferred = fit.configure(system).infer(query, scale_weights(query, fit.vectors, scale))
-            log_likelihood[k] += (
-                fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
-            )
+            prediction = FoldPrediction.from_inferred(fold, inferred, problem.states)
+            log_likelihood[k] += fold.n_test * prediction.score().log_likelihood
+            predicted[k].append((prediction.variables, prediction.label_probabilities))
     likelihoods = np.nan_to_num(log_likelihood, nan=-np.inf)
-    best = SCALES[likelihoods == likelihoods.max()]
-    scale = float(best[np.abs(np.log(best)).argmin()])
+    best = np.flatnonzero(likelihoods == likelihoods.max())
+    chosen = best[np.abs(np.log(SCALES[best])).argmin()]
+    scale = float(SCALES[chosen])
     return replace(
         learned,
         vectors=scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
         moments=None,  # the moments belong to the unscaled weights
+        calibration_labels=collect_calibration_labels(problem, held_out, predicted[chosen]),
     )
 
 

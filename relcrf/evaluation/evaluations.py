@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.leakage import Leakage, measure_leakage
+from relcrf.evaluation.prediction_sets import SetMeasures, measure_sets
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Predictions
 from relcrf.evaluation.ranking import group_tuples
 from relcrf.evaluation.runner import (
@@ -45,6 +47,7 @@ class Evaluation:
         results: The result of each system except `MAJORITY`, by the name of the system.
         predictions: The predictions of `MAJORITY` and of the systems that did not fail.
         notes: What reading the tables assumed, and the rows that the policies of the manifest repaired.
+        calibration_labels: Those of the evaluated run, by attribute; None if models were trained for the evaluation.
     """
 
     plan: SplitPlan
@@ -54,6 +57,7 @@ class Evaluation:
     predictions: Predictions
     leakage: Leakage
     notes: tuple[str, ...] = ()
+    calibration_labels: Mapping[str, CalibrationLabels] | None = None
 
     def __repr__(self) -> str:
         held_out, systems = sum(sizes.test for sizes in self.part_sizes), listing(self.predictions.systems)
@@ -114,6 +118,14 @@ class Evaluation:
             "folds_loaded": self.n_loaded,
             "notes": list(self.notes),
         }
+
+    def measure_sets(self, coverage: float) -> dict[str, dict[str, SetMeasures]]:
+        """Measure prediction sets by attribute and system; see `prediction_sets.measure_sets`.
+
+        Raises:
+            UsageError: The coverage is not between 0 and 1 (E376).
+        """
+        return measure_sets(self.predictions, coverage, self.calibration_labels)
 
     def scores_as_dict(self) -> dict[str, Any]:
         """Return the scores of each system on each fold, and over all folds, as a JSON object."""
@@ -189,7 +201,8 @@ def evaluate_run(
     plan = parse_split(split) if isinstance(split, str) else split
     folds, groups = make_folds(grounding, plan, for_training=False), group_tuples(grounding, rank)
     predictions = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
-    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)}, groups)
+    evaluation = Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)}, groups)
+    return replace(evaluation, calibration_labels=learned.calibration_labels)
 
 
 def compare(

@@ -107,8 +107,13 @@ class FoldPrediction:
             same_size = np.flatnonzero(sizes == k)
             table = self.probabilities[self.state_start[same_size, None] + np.arange(k)]
             correct[same_size] = table.argmax(axis=1) == self.truth[same_size]
-        label_probabilities = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], MIN_PROBABILITY)
-        return Score(float(correct.mean()), float(np.log(label_probabilities).mean()), len(self.truth))
+        losses = np.log(np.maximum(self.label_probabilities, MIN_PROBABILITY))
+        return Score(float(correct.mean()), float(losses.mean()), len(self.truth))
+
+    @cached_property
+    def label_probabilities(self) -> np.ndarray:
+        """The predicted probability of each label, shape (n,)."""
+        return np.asarray(self.probabilities[self.state_start[:-1] + self.truth])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Source: Guo et al., On calibration of modern neural networks (2017).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -44,6 +44,21 @@ class TemperedLabels:
         return float(self.log_probabilities.mean())
 
 
+def apply_temperature(prediction: FoldPrediction, temperature: float) -> FoldPrediction:
+    """Return the predictions of a fold with a temperature."""
+    logs = np.log(np.maximum(prediction.probabilities, MIN_PROBABILITY))
+    probabilities = np.exp(_scaled_logs(logs, prediction.state_start, temperature))
+    return replace(prediction, probabilities=probabilities)
+
+
+def _scaled_logs(logs: np.ndarray, state_start: np.ndarray, temperature: float) -> np.ndarray:
+    """Return log-probabilities divided by a temperature, and normalised again."""
+    scaled, sizes = logs / temperature, np.diff(state_start)
+    largest = np.maximum.reduceat(scaled, state_start[:-1])
+    normaliser = largest + np.log(np.add.reduceat(np.exp(scaled - np.repeat(largest, sizes)), state_start[:-1]))
+    return np.asarray(scaled - np.repeat(normaliser, sizes))
+
+
 def temper(predictions: Sequence[FoldPrediction]) -> TemperedLabels:
     """Return the log-probabilities of the labels of several folds at the best common temperature.
 
@@ -56,10 +71,7 @@ def temper(predictions: Sequence[FoldPrediction]) -> TemperedLabels:
     labels = start[:-1] + np.concatenate([one.truth for one in predictions])
 
     def log_probabilities(log_temperature: float) -> np.ndarray:
-        scaled = logs / np.exp(log_temperature)
-        largest = np.maximum.reduceat(scaled, start[:-1])
-        normaliser = largest + np.log(np.add.reduceat(np.exp(scaled - np.repeat(largest, sizes)), start[:-1]))
-        scaled -= np.repeat(normaliser, sizes)
+        scaled = _scaled_logs(logs, start, float(np.exp(log_temperature)))
         mean = np.add.reduceat(scaled, start[:-1]) / sizes
         return np.asarray((1.0 - noise) * scaled[labels] + noise * mean)
 

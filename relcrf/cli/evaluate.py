@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,8 @@ from relcrf.backends.base import Monitor
 from relcrf.backends.calibration_labels import require_coverage
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
+from relcrf.cli.evaluation_tables import note_part_sizes, print_evaluation, print_leaks
+from relcrf.cli.group_measures import groups_as_dict, print_group_measures
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import (
     BackendOption,
@@ -40,26 +42,22 @@ from relcrf.cli.output import (
     print_notes,
     print_table,
     print_warnings,
-    print_wide_table,
 )
 from relcrf.cli.prediction_sets import print_set_measures
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.evaluations import DEFAULT_SUBGRAPHS, Evaluation
-from relcrf.evaluation.leakage import Leakage
+from relcrf.evaluation.group_measures import VariableGroups
 from relcrf.evaluation.pareto import ParetoPoint, make_systems, pareto_optimal
 from relcrf.evaluation.prediction_sets import sets_as_dict
-from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate
+from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference
 from relcrf.evaluation.runner import SystemResult
-from relcrf.evaluation.splits import Fold, PartSizes, labelled_in_grounding, make_folds
+from relcrf.evaluation.splits import labelled_in_grounding, make_folds
 from relcrf.learning.lbfgs import OptimiserState
 from relcrf.progress_reporting import ProgressMonitor
 from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
-
-MAX_PRINTED_FOLDS = 20
-"""Maximum number of folds for which the scores of each fold are printed."""
 
 COMPARED_BACKENDS = ("local", "ess", "pseudo", "dense")
 """Backends that `compare` compares by default: without links, on a forest, and with all links, quick or accurate."""
@@ -143,6 +141,10 @@ def evaluate(
         ),
     ] = "",
     coverage: CoverageOption = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option("--group-by", metavar="COLUMN", help="Column by which accuracy and overconfidence are compared."),
+    ] = None,
 ) -> None:
     """Score held-out labels by cross-validation, and report leakage. (Alias: cv.)
 
@@ -156,22 +158,27 @@ def evaluate(
             message = "--backend, --set, --device and --out cannot be used with a run folder"
             hint = "remove them, or evaluate a .rcrf model"
             raise UsageError(Diagnostic("E342", message, hint=hint))
-        evaluation = _evaluate_run(target, tables, folds, session, split_names([rank]))
+        evaluation, groups = _evaluate_run(target, tables, folds, session, split_names([rank]), group_by)
     else:
         backends = split_names(backend or [DEFAULT_BACKEND])
-        evaluation = _evaluate_model(target, tables, folds, session, backends, setting, out, split_names([rank]))
+        ranked = split_names([rank])
+        evaluation, groups = _evaluate_model(target, tables, folds, session, backends, setting, out, ranked, group_by)
     sets = {} if coverage is None else evaluation.measure_sets(coverage)
     if session.as_json:
-        measured = {} if coverage is None else {"sets": sets_as_dict(sets)}
+        measured: dict[str, Any] = {} if coverage is None else {"sets": sets_as_dict(sets)}
+        if groups is not None:
+            measured["groups"] = groups_as_dict(evaluation.predictions, groups)
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), **measured, "out": out})
         return
     tables.note_cache_use()
     print_notes(evaluation.notes)
-    _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
-    _print_evaluation(evaluation)
+    note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
+    print_evaluation(evaluation)
     if coverage is not None:
         print_set_measures(evaluation, coverage, sets)
-    _print_leaks(evaluation.leakage)
+    if groups is not None:
+        print_group_measures(evaluation.predictions, groups)
+    print_leaks(evaluation.leakage)
     if evaluation.n_loaded:
         print_note(f"predictions of {evaluation.n_loaded:,} folds were loaded from {out}")
     if out is not None:
@@ -179,13 +186,19 @@ def evaluate(
 
 
 def _evaluate_run(
-    run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions, rank: list[str]
-) -> Evaluation:
+    run: Path,
+    tables: GroundingOptions,
+    folds: FoldOptions,
+    session: SessionOptions,
+    rank: list[str],
+    group_by: str | None,
+) -> tuple[Evaluation, VariableGroups | None]:
     fit, tables = api.load_fit(run), tables.for_run(run)
     plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
-        return api.evaluate_run(fit.learned, grounding, plan, rank=rank)
+        groups = None if group_by is None else VariableGroups.from_column(grounding, group_by)
+        return api.evaluate_run(fit.learned, grounding, plan, rank=rank), groups
 
 
 def _evaluate_model(
@@ -197,15 +210,17 @@ def _evaluate_model(
     setting: list[str] | None,
     out: Path | None,
     rank: list[str],
-) -> Evaluation:
+    group_by: str | None,
+) -> tuple[Evaluation, VariableGroups | None]:
     chosen = _parse_backend_settings(backends, setting, [LOCAL])
     loaded = api.load(model)
     print_warnings([] if session.as_json else loaded.warnings)
     plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
     with session.show_progress() as display:
         grounding = tables.ground(loaded, display)
+        groups = None if group_by is None else VariableGroups.from_column(grounding, group_by)
         try:
-            return api.evaluate(
+            evaluation = api.evaluate(
                 grounding,
                 backends,
                 plan,
@@ -221,102 +236,7 @@ def _evaluate_model(
                     raise error from None
                 print_error_line(f"interrupted; {hint}")
             raise
-
-
-def _note_part_sizes(plan: SplitPlan, folds: Sequence[Fold], part_sizes: Sequence[PartSizes]) -> None:
-    """Print the number of labels of each part if the split names parts, or a single value of a column to hold out."""
-    if plan.has_parts or (plan.kind == "column" and len(plan.holdout) == 1):
-        for fold, sizes in zip(folds, part_sizes, strict=True):
-            print_note(str(sizes) if len(folds) == 1 else f"fold {fold.name}: {sizes}")
-
-
-def _print_evaluation(evaluation: Evaluation) -> None:
-    """For each attribute, print a table of measures by backend and a table of scores by fold."""
-    results = evaluation.predictions
-    systems = [name for name in results.systems if name not in (MAJORITY, LOCAL)]
-    compared = systems if LOCAL in results.systems else []
-    for attribute in results.attributes:
-        estimates = {name: results.estimates(name, attribute) for name in results.systems}
-        gains = {name: results.differences(name, LOCAL, attribute) for name in compared}
-        rows = [
-            (
-                measure.replace("_", " "),
-                *(_format_estimate(by_measure[measure]) for by_measure in estimates.values()),
-                *(_format_difference(by_measure, measure) for by_measure in gains.values()),
-            )
-            for measure in next(iter(estimates.values()))
-            if any(by_measure[measure].value == by_measure[measure].value for by_measure in estimates.values())
-        ]
-        n = results.score(results.systems[0], attribute).n
-        n_folds = len(evaluation.folds)
-        title = f"{attribute}, split {evaluation.split}: {n:,} labels held out in {n_folds} fold{'s' * (n_folds > 1)}"
-        print_wide_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
-        unit = results.clusters(attribute).unit
-        print_note(f"[low, high]: 95 % bootstrap interval over {unit}; ±: standard deviation over folds")
-        if unit == "labels":
-            print_note(
-                "too few components to resample: connected labels are not independent, so the intervals are too narrow"
-            )
-        if 1 < len(evaluation.folds) <= MAX_PRINTED_FOLDS:
-            _print_fold_scores(evaluation, attribute)
-    for name in results.systems:
-        if not results.converged(name):
-            chosen = sorted({one.chosen for one in results.by_system[name] if one.chosen})
-            option = (
-                f"--set {name}.max_iterations=1000"
-                if not chosen
-                else f"--backend {chosen[0]} --set max_iterations=1000"
-            )
-            print_note(f"{name} did not converge in at least one fold; raise the limit with {option}")
-    seconds = {name: results.seconds(name) for name in evaluation.results}
-    print_line(
-        "; ".join(f"{name}: {a:.2f} s CPU time to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items())
-    )
-
-
-def _print_fold_scores(evaluation: Evaluation, attribute: str) -> None:
-    scores = [one for name in evaluation.results for one in evaluation.predictions.fold_scores(name)]
-    rows = [
-        (
-            one.fold,
-            f"{one.backend} ({one.chosen})" if one.chosen else one.backend,
-            one.scores[attribute].accuracy,
-            one.scores[attribute].log_likelihood,
-            one.scores[attribute].n,
-            one.seconds_learn + one.seconds_infer,
-        )
-        for fold in evaluation.folds
-        for one in scores
-        if one.fold == fold.name
-    ]
-    columns = ("held-out fold", "backend", "accuracy", "log-likelihood", "n", "seconds")
-    print_table(f"{attribute}, by fold", columns, rows)
-
-
-def _format_estimate(estimate: MeasureEstimate) -> Text:
-    """Format an estimate with its standard deviation over folds and, on a second line, its interval."""
-    if estimate.value != estimate.value:
-        return Text()
-    spread = f" ±{estimate.spread:.3f}" if estimate.spread == estimate.spread else ""
-    return Text(f"{estimate.value:.4f}{spread}\n[{estimate.low:.3f}, {estimate.high:.3f}]")
-
-
-def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
-    """Format the difference of a measure, with its interval on a second line; return an empty text if it is unknown."""
-    if measure not in by_measure:
-        return Text()
-    difference = by_measure[measure]
-    return Text(f"{difference.value:+.4f}\n[{difference.low:+.3f}, {difference.high:+.3f}]")
-
-
-def _print_leaks(leakage: Leakage) -> None:
-    """Print how many factors of each template connect test labels with training labels, and an interpretation."""
-    rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leakage.crossings.rows()]
-    if rows:
-        columns = ("template", "factors", "with training labels", "fraction")
-        print_table("factors of held-out variables", columns, rows)
-    for sentence in leakage.interpretation:
-        print_line(f"- {sentence}")
+        return evaluation, groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,10 +328,10 @@ def compare(
     print_warnings(loaded.warnings)
     tables.note_cache_use()
     print_notes(evaluation.notes)
-    _note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
+    note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     for attribute in evaluation.predictions.attributes:
         _print_comparison(evaluation, attribute)
-    _print_leaks(evaluation.leakage)
+    print_leaks(evaluation.leakage)
     if plot is not None:
         print_line(f"wrote the plot to {plot}")
 
@@ -568,7 +488,7 @@ def pareto(
         print_warnings(loaded.warnings)
         tables.note_cache_use()
         labelled = labelled_in_grounding(grounding)
-        _note_part_sizes(plan, folds, [fold.part_sizes(labelled) for fold in folds])
+        note_part_sizes(plan, folds, [fold.part_sizes(labelled) for fold in folds])
         _print_sweep(points)
         if plot is not None:
             print_line(f"wrote the plot to {plot}")

@@ -213,6 +213,10 @@ class Predictions:
         parts = [one.variables[block.index_slice(one.variables)] for one in first]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
+    def test_variables(self, attribute: str) -> np.ndarray:
+        """Return the variables of the attribute's test labels, in the order of `pooled`."""
+        return self._variables(self._block(attribute))
+
     def scored_by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
         """Return the predictions of each fold that has test labels of an attribute."""
         block, groups = self._block(attribute), self.groups.get(attribute)
@@ -226,7 +230,7 @@ class Predictions:
 
     def clusters(self, attribute: str) -> Clusters:
         """Return the clusters of the attribute's test labels that the bootstrap resamples."""
-        return Clusters.from_variables(self._variables(self._block(attribute)), self.component)
+        return Clusters.from_variables(self.test_variables(attribute), self.component)
 
     def score(self, system: str, attribute: str) -> Score:
         """Return accuracy and log-likelihood of one attribute over all folds."""

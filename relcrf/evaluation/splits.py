@@ -366,7 +366,7 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
     labelled = labelled_in_grounding(grounding)
     match plan.kind:
         case "column":
-            names, group = _column_values(grounding, plan.column)
+            names, group = column_values(grounding, plan.column)
             if plan.folds is None:
                 return Partition(str(plan), group, names)
             n_values = len(distinct(group[labelled & (group >= 0)]))
@@ -448,7 +448,7 @@ def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
     return strata
 
 
-def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+def column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the distinct values of a column, and the index of each variable's value.
 
     The index is `NO_FOLD` for variables without an argument of the entity type in `name`.
@@ -471,8 +471,8 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
             k for k, sort in enumerate(block.argument_types) if spec.entity(sort) and entity in ("", sort)
         ]
         if not (entity_arguments or entity):
-            message = f"'{block.name}' has no entity as argument, and cannot be split by a column of an entity"
-            hint = "add an argument of an entity type, or use --split folds=10"
+            message = f"'{block.name}' has no entity as argument, and therefore no column '{column}'"
+            hint = "add an argument of an entity type, or split by --split folds=10"
             raise DataError(Diagnostic("E342", message, hint=hint))
         with_column = (
             entity_arguments
@@ -487,7 +487,7 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
             texts.append(np.asarray(bound.raw_column(block.argument_types[chosen], column)[codes]).astype(str))
     known = [part for part in texts if part is not None]
     if not known:
-        message = f"cannot split by '{column}' of {entity}: no predicted attribute or relation belongs to {entity}"
+        message = f"cannot use '{column}' of {entity}: no predicted attribute or relation belongs to {entity}"
         raise DataError(
             Diagnostic("E342", message, hint="use a column of an entity with predicted attributes or relations")
         )
@@ -500,7 +500,7 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
 
 
 def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
-    values, group = _column_values(grounding, plan.column)
+    values, group = column_values(grounding, plan.column)
     times = _parse_times(values, plan.column)
     missing = np.full(1, np.nan if times.dtype == float else "NaT", dtype=times.dtype)
     time_of_variable = np.concatenate((times, missing))[group]

@@ -256,3 +256,36 @@ def test_rank_tuples(relcrf_, relcrf_json, tmp_path):
     assert 0 < found["hits_at_1"]["value"] <= found["mrr"]["value"] <= found["hits_at_10"]["value"] == 1
     code, _, err = relcrf_(*ask, "--rank", "z")
     assert code != 0 and "E342" in err and "the arguments are x, y" in err
+
+
+def test_groups_and_prediction_sets(relcrf_, relcrf_json, web):
+    ask = (
+        "cv",
+        WEBKB,
+        "--data",
+        web,
+        "--backend",
+        "local",
+        "--folds",
+        3,
+        "--group-by",
+        "Page.school",
+        "--coverage",
+        0.8,
+    )
+    code, out, _ = relcrf_(*ask)
+    assert code == 0 and "local, by Page.school" in out and "prediction sets for a coverage of 0.8" in out
+    code, found = relcrf_json(*ask)
+    rows = found["groups"][NAME]["local"]
+    assert [(row["Page.school"], row["labels"]) for row in rows] == [("s0", 16), ("s1", 16), ("s2", 16)]
+    assert found["sets"][NAME]["local"]["n"] == 48 and found["sets"][NAME]["majority"]["mean_size"] > 1.0
+
+
+def test_groups_and_sets_that_are_impossible(relcrf_, web):
+    ask = ("cv", WEBKB, "--data", web, "--backend", "local")
+    code, _, err = relcrf_(*ask, "--group-by", "scool")
+    assert code == 3 and "E212" in err and "did you mean 'school'?" in err
+    code, _, err = relcrf_(*ask, "--coverage", 90)
+    assert code == 2 and "E376" in err
+    code, _, err = relcrf_(*ask, "--hide", "0.25", "--coverage", 0.9)
+    assert code == 0 and "there is a single fold" in err

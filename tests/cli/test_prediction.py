@@ -80,3 +80,23 @@ def test_ctrl_c_outputs_partial_result(run, web, tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 12
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
+
+
+def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
+    code, _, err = relcrf_("predict", run, "--data", web, "--coverage", 0.9)
+    assert code == 2 and "E375" in err and "--calibrate 5" in err
+    assert relcrf_("predict", run, "--data", web, "--coverage", 1)[0] == 2
+    model, calibrated, written = resource_path("models", "webkb.rcrf"), tmp_path / "calibrated", tmp_path / "sets.csv"
+    train = ("train", model, "--data", web, "--out", calibrated, "--backend", "local", "--calibrate", 3)
+    assert relcrf_(*train, "--split", "by=Page.school", "--holdout", "s1")[0] == 0
+    held_out = ("--data", web, "--split", "by=Page.school", "--holdout", "s1", "--coverage", 0.9)
+    code, _, err = relcrf_("predict", calibrated, *held_out, "--out", written)
+    assert code == 0 and "contains the true value of Page.category with probability 0.9" in err
+    with written.open(newline="") as file:
+        sets = [row["set"].split(", ") for row in csv.DictReader(file)]
+    code, found = relcrf_json("predict", calibrated, *held_out)
+    assert found["sets"]["Page.category"]["labels"] == 32
+    assert found["sets"]["Page.category"]["mean_size"] == pytest.approx(sum(map(len, sets)) / len(sets))
+    assert [row["set"].split(", ") for row in found["predictions"]["Page.category"]] == sets
+    code, _, err = relcrf_("evaluate", run, "--data", web, "--split", "by=Page.school", "--coverage", 0.9)
+    assert code == 0 and "the run has no held-out labels" in err

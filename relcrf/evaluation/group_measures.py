@@ -1,0 +1,63 @@
+"""Measures by group: how accurate and how overconfident predictions are for each value of a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.data.frame import Frame
+from relcrf.evaluation.intervals import percentile_interval
+from relcrf.evaluation.predictions import Predictions
+from relcrf.evaluation.splits import column_values
+from relcrf.grounding.grounding import Grounding
+
+MAX_GROUPS = 50
+"""Maximum number of groups in a table; the largest ones have a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class VariableGroups:
+    """The groups of the variables of a ground graph.
+
+    Args:
+        column: The column whose values are the groups.
+        names: The values.
+        index: The group of each variable, shape (n_variables,); negative for variables without a group.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    index: np.ndarray
+
+    @classmethod
+    def from_column(cls, grounding: Grounding, column: str) -> VariableGroups:
+        """Group variables by a column of their entity; for the column and the errors see `splits.column_values`."""
+        return cls(column, *column_values(grounding, column))
+
+
+def measure_groups(predictions: Predictions, system: str, attribute: str, groups: VariableGroups) -> Frame:
+    """Return the measures of a system on each group of the held-out labels of an attribute, largest group first.
+
+    The columns are the group, its number of labels, accuracy, log loss (mean, in nats), confidence (the mean probability of
+    the most probable value), `overconfidence` (confidence minus accuracy), and `low` and `high`, the limits of the 95 %
+    bootstrap interval of the overconfidence.
+    """
+    scored, clusters = predictions.pooled(system, attribute), predictions.clusters(attribute)
+    group = groups.index[predictions.test_variables(attribute)]
+    correct, loss = (scored.item_measures[name] for name in ("accuracy", "log_loss"))
+    confidence = scored.probabilities.max(axis=1, initial=0.0)
+    sizes = np.bincount(group[group >= 0], minlength=len(groups.names))
+    resamples = list(clusters.bootstrap_weights())
+    rows = []
+    for number in np.argsort(-sizes, kind="stable")[:MAX_GROUPS]:
+        items = np.flatnonzero(group == number)
+        if not len(items):
+            break
+        gap = confidence[items] - correct[items]
+        weights = [one[items] for one in resamples]
+        interval = percentile_interval([float(w @ gap / w.sum()) for w in weights if w.any()])
+        means = (float(values[items].mean()) for values in (correct, loss, confidence))
+        rows.append((groups.names[number], len(items), *means, float(gap.mean()), *interval))
+    figures = dict.fromkeys(("accuracy", "log_loss", "confidence", "overconfidence", "low", "high"), float)
+    return Frame.from_rows({groups.column: object, "labels": int, **figures}, rows)

@@ -86,7 +86,13 @@ class PairConditionals:
                 both = joint.sum(axis=others) if others else joint
                 both = both if a < b else both.transpose(0, 2, 1)
                 total = both.sum(axis=2, keepdims=True)
-                pairs.append((node[:, a], node[:, b], np.divide(both, total, out=np.zeros_like(both), where=total > MIN_MARGINAL)))
+                pairs.append(
+                    (
+                        node[:, a],
+                        node[:, b],
+                        np.divide(both, total, out=np.zeros_like(both), where=total > MIN_MARGINAL),
+                    )
+                )
         return cls.from_pairs(pairs, scopes.cardinality, marginals.nodes)
 
     def information(

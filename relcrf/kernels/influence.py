@@ -27,7 +27,20 @@ def _mutual_information(prior, prior_start, table, first, n_from, n_to, mixture)
     return max(total, 0.0)
 
 
-@kernel((*CONDITIONALS, int32[::1], int64[::1], float64[::1], int32[::1], int64[::1], float64, int64, int32[::1], float64[::1]))
+@kernel(
+    (
+        *CONDITIONALS,
+        int32[::1],
+        int64[::1],
+        float64[::1],
+        int32[::1],
+        int64[::1],
+        float64,
+        int64,
+        int32[::1],
+        float64[::1],
+    )
+)
 def spread_information(
     start,
     neighbour,

@@ -1,4 +1,4 @@
-"""What a label teaches about other variables through the weights that they share.
+"""The information of labels about other variables through the weights that they share.
 
 The scores of variables are linear in the features of factors over one variable, so that under a Gaussian prior of the weights
 their covariance is the similarity of the features. A label reduces the variance of similar variables, as in linear regression
@@ -25,8 +25,9 @@ NOISE = 0.1
 """Variance of the noise of a label, relative to the prior variance of a score. In simulations on Cora with 7 starting labels,
 values from 0.02 to 0.1 need between 46 and 49 labels to reach an accuracy of 0.8."""
 
-N_COMPONENTS = 128
-"""Maximum number of principal components."""
+N_COMPONENTS = 64
+"""Maximum number of principal components. In simulations on Cora with 7 to 84 labels and five seeds, the mean accuracies with 32,
+128 and 512 components are 0.739, 0.726 and 0.733, which differ by less than those of the seeds."""
 
 POWER_ITERATIONS = 3
 """Number of subspace iterations for the principal components; see Halko, Martinsson & Tropp (2011), algorithm 4.4."""
@@ -161,4 +162,3 @@ class SharedFeatureGain:
         self._explained += -2.0 * along * (z @ crossed) + (direction @ image) * along**2
         self._variance -= along**2
         self._covariance -= np.outer(direction, direction)
-

@@ -1,4 +1,4 @@
-"""What labels teach through shared weights, compared with Gaussian regression on dense matrices."""
+"""The information of labels through shared weights, compared with Gaussian regression on dense matrices."""
 
 import numpy as np
 import pytest

@@ -42,12 +42,12 @@ class RequestOptions:
     """The number and the cost of the labels to request."""
 
     label_budget: Annotated[
-        float,
-        typer.Option("--budget", metavar="NUMBER", min=0.0, help="Number of labels or, with --cost, their total cost."),
-    ] = 20.0
+        int,
+        typer.Option("--budget", metavar="INT", min=1, help="Number of labels or, with --cost, their total cost."),
+    ] = 20
     cost: Annotated[
         str | None,
-        typer.Option("--cost", metavar="COLUMN", help="Column of the entity's table with the cost of each label."),
+        typer.Option("--cost", metavar="COSTS", help="Column of the entity's table with the cost of each label."),
     ] = None
     attribute: Annotated[
         str | None,

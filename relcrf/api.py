@@ -37,7 +37,8 @@ from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, listing
-from relcrf.evaluation import selection
+from relcrf.evaluation import active_learning, selection
+from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.drift import column_drift, drift_table
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
@@ -67,6 +68,7 @@ from relcrf.language.render import model_text, render
 from relcrf.model.spec import ModelSpec
 from relcrf.model_files import load_valid, parse_valid
 from relcrf.prediction import Prediction as Prediction
+from relcrf.prediction import find_variable_block
 from relcrf.progress_reporting import progress_monitor
 from relcrf.text.highlight import highlight_html
 from relcrf.text.html_table import html_table
@@ -441,6 +443,10 @@ class Fit:
         """Find the smallest change of evidence that changes a prediction; for the arguments see `explain`."""
         return find_flips(self._explanation_case(data, variable, options), against)
 
+    def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests:
+        """Select the missing labels that would improve the predictions most; for the options and errors see `api.ask`."""
+        return ask(self, self._ground_graph(data), budget, **options)
+
     def _explanation_case(
         self, data: GivenData | Grounding, variable: str, options: Mapping[str, Any]
     ) -> ExplanationCase:
@@ -497,6 +503,34 @@ def predict(
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, executor, observe)
     seconds = time.perf_counter() - started
     return Prediction(grounding, inferred, learned.count_unseen_keys(grounding), seconds, learned.calibration_labels)
+
+
+@SingleThreadedBlas()
+def ask(
+    trained: Fit,
+    grounding: Grounding,
+    budget: float = 20,
+    *,
+    attribute: str | None = None,
+    hidden: np.ndarray | None = None,
+    candidates: np.ndarray | None = None,
+    cost: str | None = None,
+    **settings: Any,
+) -> LabelRequests:
+    """Select the missing labels that would improve the predictions most; see `evaluation.active_learning.ask`.
+
+    Args:
+        budget: Number of labels or, with `cost`, their total cost.
+        attribute: Attribute or relation whose labels are requested; needed if several are predicted.
+        hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
+        candidates: Variables that may be requested, shape (n_variables,), bool. Default: all without a label.
+        cost: Numeric column of the entity's table with the cost of each label.
+        settings: See `predict`.
+    """
+    block = find_variable_block(grounding, attribute)
+    return active_learning.ask(
+        trained.learned, grounding, budget, block, hidden=hidden, candidates=candidates, cost=cost, **settings
+    )
 
 
 @SingleThreadedBlas()

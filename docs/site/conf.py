@@ -38,7 +38,7 @@ _CLASSES = sorted(page.stem for page in (ROOT / "docs/reference/api").glob("*.md
 
 CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
-    "how-to/evaluate": ("prediction_sets", "few_labels", "pareto", "knowledge_graphs"),
+    "how-to/evaluate": ("prediction_sets", "few_labels", "ask", "pareto", "knowledge_graphs"),
     "how-to/explain": ("weights", "learned_graph"),
     "how-to/README": ("link_records", "clusters"),
     "how-to/distribute": ("gpu",),
@@ -59,6 +59,7 @@ CHILDREN = {
     "benchmarks/README": (
         "backends",
         "few_labels",
+        "ask",
         "learned_features",
         "linkage",
         "ess_relational",

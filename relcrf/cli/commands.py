@@ -90,6 +90,12 @@ COMMANDS = {
         "Train and predict",
         "Group records into clusters by the predicted probabilities that pairs of records match.",
     ),
+    "ask": CommandEntry(
+        "ask",
+        "ask",
+        "Train and predict",
+        "List the missing labels that would improve the predictions most, with the reason for each.",
+    ),
     "infer": CommandEntry(
         "infer", "infer", "Train and predict", "Run a task of the UAI inference competitions on a model and evidence."
     ),

@@ -411,7 +411,7 @@ ALONE = "lsp"
 """The command that waits for an editor; the target `editor` covers its requests."""
 
 WORDS = """
-check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
+check plan ground train predict ask evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
 reproduce demo warmup compare pareto --message-costs --compare-gates --against --jobs --timeout --limit --plot p.png
 m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --holdout --set l2=1 max_iterations=2 --backend
 ess local dense --budget 10 --memory 100MB --select l2=1,2 --cache kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
@@ -486,6 +486,7 @@ predict run --data data --out out.csv
 weights run --sort support
 infer x.uai --task MAR --evidence x.evid
 explain run Thing/t1 --data data
+ask run --data data --budget 2 --output out.csv
 graph run --dot
 diff run run
 fmt m.rcrf

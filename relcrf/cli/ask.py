@@ -1,0 +1,126 @@
+"""The ask command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relcrf import api
+from relcrf.cli.flat_options import JsonOption
+from relcrf.cli.frame_output import write_frame
+from relcrf.cli.help_panels import RESOURCES
+from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOption, RunArgument, SafeCsvOption
+from relcrf.cli.output import parse_settings, print_json, print_line, print_notes, print_table
+from relcrf.cli.progress import show_progress
+from relcrf.data.frame import require_writable
+from relcrf.evaluation.active_learning import LabelRequests
+from relcrf.grounding.estimate import DEFAULT_BUDGET
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskTableOptions(GroundingOptions):
+    """The tables of `ask`, whose option `--budget` is the budget of labels instead of bindings."""
+
+    budget: Annotated[
+        int,
+        typer.Option(
+            "--max-bindings",
+            metavar="INT",
+            min=1,
+            rich_help_panel=RESOURCES,
+            show_default=f"{DEFAULT_BUDGET:.0e}".replace("+0", ""),
+            help="Maximum bindings per template.",
+        ),
+    ] = DEFAULT_BUDGET
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """The number and the cost of the labels to request."""
+
+    label_budget: Annotated[
+        int,
+        typer.Option("--budget", metavar="INT", min=1, help="Number of labels or, with --cost, their total cost."),
+    ] = 20
+    cost: Annotated[
+        str | None,
+        typer.Option("--cost", metavar="COSTS", help="Column of the entity's table with the cost of each label."),
+    ] = None
+    attribute: Annotated[
+        str | None,
+        typer.Option("--attribute", metavar="NAME", help="Attribute or relation to label, if there are several."),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write rows to fill in: .csv, .tsv, .jsonl, .parquet or .arrow."
+        ),
+    ] = None
+
+
+def ask(
+    run: RunArgument,
+    tables: AskTableOptions,
+    options: RequestOptions,
+    holdout: HoldoutOptions,
+    setting: OverrideSetOption = None,
+    safe_csv: SafeCsvOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the missing labels that would improve the predictions most, with the reason for each.
+
+    Example: relcrf ask runs/webkb --data webkb/ --budget 20 --output labels.csv
+    """
+    if options.output is not None:
+        require_writable(options.output)
+    fit, tables = api.load_fit(run), tables.for_run(run)
+    chosen = dict(parse_settings(setting))
+    with show_progress(quiet=as_json) as display:
+        grounding = tables.ground(fit, display)
+        display.start_phase("selecting labels")
+        requests = fit.ask(
+            grounding,
+            options.label_budget,
+            attribute=options.attribute,
+            cost=options.cost,
+            hidden=holdout.hidden(grounding),
+            **chosen,
+        )
+    notes = grounding.bound.notes
+    if options.output is not None:
+        notes += write_frame(requests.table(), options.output, safe_csv=safe_csv, sync=not tables.no_sync)
+    if as_json:
+        print_json({"run": run, **requests.as_dict(), "notes": notes, "output": options.output})
+        return
+    tables.note_cache_use()
+    print_notes(notes)
+    _print_requests(requests, with_cost=options.cost is not None)
+    wrote = f"; wrote {options.output}" if options.output else ""
+    print_line(f"selected in {requests.seconds:.2f} s ({requests.verdict}){wrote}")
+
+
+def _print_requests(requests: LabelRequests, *, with_cost: bool) -> None:
+    suffix = f".{requests.block.attribute}"
+    rows = [
+        (
+            request.variable.removesuffix(suffix),
+            request.answer,
+            f"{request.probability:.2f}",
+            f"{request.gain:.2f}",
+            *((f"{request.cost:g}",) if with_cost else ()),
+            request.n_affected,
+            request.reason,
+        )
+        for request in requests.requests
+    ]
+    title = f"{requests.block.name}: {len(requests):,} of {requests.n_candidates:,} missing labels, gain in nats"
+    costs = ("cost",) if with_cost else ()
+    print_table(title, ("variable", "prediction", "p", "gain", *costs, "affects", "reason"), rows)
+    total = f" for a cost of {requests.total_cost:g}" if with_cost else ""
+    print_line(
+        f"expected wrong predictions: {requests.expected_errors:,.1f} now, "
+        f"{requests.expected_errors_after:,.1f} with these labels{total}"
+    )

@@ -43,20 +43,24 @@ class RequestOptions:
 
     label_budget: Annotated[
         int,
-        typer.Option("--budget", metavar="INT", min=1, help="Number of labels or, with --cost, their total cost."),
+        typer.Option(
+            "--budget", metavar="INT", min=1, help="Number of labels or, with --cost-column, their total cost."
+        ),
     ] = 20
     cost: Annotated[
         str | None,
-        typer.Option("--cost", metavar="COSTS", help="Column of the entity's table with the cost of each label."),
+        typer.Option(
+            "--cost-column", metavar="COLUMN", help="Column of the entity's table with the cost of each label."
+        ),
     ] = None
     attribute: Annotated[
         str | None,
         typer.Option("--attribute", metavar="NAME", help="Attribute or relation to label, if there are several."),
     ] = None
-    output: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Write rows to fill in: .csv, .tsv, .jsonl, .parquet or .arrow."
+            "--out", "-o", metavar="PATH", help="Write rows to fill in: .csv, .tsv, .jsonl, .parquet or .arrow."
         ),
     ] = None
 
@@ -72,10 +76,10 @@ def ask(
 ) -> None:
     """List the missing labels that would improve the predictions most, with the reason for each.
 
-    Example: relcrf ask runs/webkb --data webkb/ --budget 20 --output labels.csv
+    Example: relcrf ask runs/webkb --data webkb/ --budget 20 --out labels.csv
     """
-    if options.output is not None:
-        require_writable(options.output)
+    if options.out is not None:
+        require_writable(options.out)
     fit, tables = api.load_fit(run), tables.for_run(run)
     chosen = dict(parse_settings(setting))
     with show_progress(quiet=as_json) as display:
@@ -90,15 +94,15 @@ def ask(
             **chosen,
         )
     notes = grounding.bound.notes
-    if options.output is not None:
-        notes += write_frame(requests.table(), options.output, safe_csv=safe_csv, sync=not tables.no_sync)
+    if options.out is not None:
+        notes += write_frame(requests.table(), options.out, safe_csv=safe_csv, sync=not tables.no_sync)
     if as_json:
-        print_json({"run": run, **requests.as_dict(), "notes": notes, "output": options.output})
+        print_json({"run": run, **requests.as_dict(), "notes": notes, "out": options.out})
         return
     tables.note_cache_use()
     print_notes(notes)
     _print_requests(requests, with_cost=options.cost is not None)
-    wrote = f"; wrote {options.output}" if options.output else ""
+    wrote = f"; wrote {options.out}" if options.out else ""
     print_line(f"selected in {requests.seconds:.2f} s ({requests.verdict}){wrote}")
 
 

@@ -258,7 +258,7 @@ def _read_costs(grounding: Grounding, block: VariableBlock, column: str, members
     entities = [k for k, name in enumerate(block.argument_types) if grounding.spec.entity(name)]
     if not entities:
         message = f"'{block.name}' has no entity as argument, and therefore no column of costs"
-        raise DataError(Diagnostic("E447", message, hint="omit --cost"))
+        raise DataError(Diagnostic("E447", message, hint="omit --cost-column"))
     argument = next((k for k in entities if bound.has_column(block.argument_types[k], column)), entities[0])
     entity = block.argument_types[argument]
     codes = read_argument_codes(bound, block)[argument][members]
@@ -271,7 +271,7 @@ def _read_costs(grounding: Grounding, block: VariableBlock, column: str, members
         message = f"the cost '{texts[first]}' of {entity}({bound.texts(entity)[first]}) is not a positive number"
         location = None if table is None else DataLocation(table.location)
         raise DataError(
-            Diagnostic("E447", message, location, f"correct column '{column}', or name another with --cost")
+            Diagnostic("E447", message, location, f"correct column '{column}', or name another with --cost-column")
         )
     return np.asarray(values[codes])
 

@@ -26,7 +26,7 @@ def test_requests_are_printed_and_written(run, web, relcrf_, relcrf_json, tmp_pa
     assert found["expected_errors_after"] < found["expected_errors"]
     for request in found["requests"]:
         assert request["gain"] == pytest.approx(request["own"] + request["graph"] + request["weights"])
-    code, text, err = relcrf_(*options, "--output", out)
+    code, text, err = relcrf_(*options, "--out", out)
     assert code == 0, err
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -48,7 +48,7 @@ def test_costs_limit_the_batch(run, web, relcrf_, relcrf_json, tmp_path):
         writer = csv.DictWriter(file, [*rows[0], "minutes"])
         writer.writeheader()
         writer.writerows({**row, "minutes": 2 + k % 3} for k, row in enumerate(rows))
-    options = ("ask", run, "--data", folder, "--hide", "0.5", "--cost", "minutes")
+    options = ("ask", run, "--data", folder, "--hide", "0.5", "--cost-column", "minutes")
     code, found = relcrf_json(*options, "--budget", "9")
     assert code == 0
     assert 7 <= sum(request["cost"] for request in found["requests"]) <= 9
@@ -61,10 +61,10 @@ def test_costs_limit_the_batch(run, web, relcrf_, relcrf_json, tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--hide", "0.5", "--cost", "nothing"), 3, "E212"),
-        (("--hide", "0.5", "--cost", "category"), 3, "E447"),
+        (("--hide", "0.5", "--cost-column", "nothing"), 3, "E212"),
+        (("--hide", "0.5", "--cost-column", "category"), 3, "E447"),
         (("--hide", "0.5", "--attribute", "topic"), 2, "E310"),
-        (("--hide", "0.5", "--output", "labels.txt"), 2, "E312"),
+        (("--hide", "0.5", "--out", "labels.txt"), 2, "E312"),
         (("--budget", "-1"), 2, "budget"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),

@@ -207,12 +207,34 @@ def solve(instance: Instance, seconds: float) -> Outcome:
     return outcome
 
 
+def write_for_pyagrum(path: Path, out: Path) -> None:
+    """Write a model with all scopes in descending order, because pyAgrum ignores their order.
+
+    In a table of the UAI format, the last variable of the scope varies fastest; in pyAgrum, the variable with the lowest index.
+    """
+    model = read_model(path)
+    scopes, potentials = model.scopes.expand_agreements(model.potentials)
+    states, cells = scopes.state_start, scopes.table_start
+    tables = [([v], potentials.nodes[states[v] : states[v + 1]]) for v in range(scopes.n_nodes)]
+    for f in range(scopes.n_factors):
+        scope = scopes.node[scopes.start[f] : scopes.start[f + 1]]
+        order = np.argsort(-scope)
+        table = potentials.factors[cells[f] : cells[f + 1]].reshape(scopes.cardinality[scope])
+        tables.append((scope[order].tolist(), table.transpose(order).ravel()))
+    lines = ["MARKOV", str(scopes.n_nodes), " ".join(map(str, scopes.cardinality)), str(len(tables))]
+    lines += [" ".join(map(str, (len(scope), *scope))) for scope, _ in tables]
+    lines += [f"{len(table)}\n{' '.join(map(repr, np.exp(table).tolist()))}" for _, table in tables]
+    out.write_text("\n".join(lines) + "\n")
+
+
 def solve_by_pyagrum(instance: Instance, seconds: float) -> Outcome:
     """Run pyAgrum on a model; it computes no partition function."""
     outcome = Outcome(instance.family, partition_error=0.0)
-    arguments = [str(instance.model), json.dumps(instance.evidence()), str(available_bytes() // 2)]
-    program = [sys.executable, "-c", PYAGRUM, *arguments]
-    found, outcome.seconds = run(program, seconds - GRACE_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model.uai"
+        write_for_pyagrum(instance.model, model)
+        arguments = [str(model), json.dumps(instance.evidence()), str(available_bytes() // 2)]
+        found, outcome.seconds = run([sys.executable, "-c", PYAGRUM, *arguments], seconds - GRACE_SECONDS)
     if found is not None:
         errors = instance.marginal_errors(found["marginals"])
         outcome.marginal_error, outcome.mean_error = float(errors.max()), float(errors.mean())

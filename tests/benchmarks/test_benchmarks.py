@@ -14,6 +14,7 @@ SHARED = {"choosing_tasks", "collective", "few_label_rivals", "linkage_splink", 
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {
     "animals_nations",
+    "audit",
     "choosing",
     "classical",
     "clusters",
@@ -29,6 +30,7 @@ ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings"
 """Further arguments of the smallest size."""
 
 KEYS = {
+    "audit": "precision_at_k wins seconds growth_10x growth_10x_half_labelled datasets",
     "choosing": "people",
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
     "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",

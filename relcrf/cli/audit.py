@@ -110,6 +110,8 @@ def audit(
                 f"{summary.joint:,} probabilities are approximate: labels of one component of unlabelled neighbours "
                 "were left out together"
             )
+    if not all(part.conditionals.verdict.is_good for part in found.parts):
+        print_note("inference of unlabelled neighbours did not converge in at least one fold")
     if folds:
         print_note(
             f"weights learned by {', '.join(f'{name} {value}' for name, value in found.weights.items())}, in {folds:,} folds"

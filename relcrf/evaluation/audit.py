@@ -416,6 +416,14 @@ def main_reason(explanation: Explanation) -> str:
 
 
 def find_reasons(audit: Audit, variables: np.ndarray) -> Mapping[int, str]:
-    """Return the main reason for the proposed value of each label with a more probable value."""
-    explanations = {variable: audit.explain(variable) for variable in variables.tolist()}
+    """Return the main reason for the proposed value of each label with a more probable value.
+
+    The result is empty if the backend does not support explanations, which only backends of other packages may lack.
+    """
+    try:
+        explanations = {variable: audit.explain(variable) for variable in variables.tolist()}
+    except UsageError as error:
+        if error.diagnostics[0].code != "E368":
+            raise
+        return {}
     return {variable: main_reason(each) for variable, each in explanations.items() if each is not None}

@@ -74,6 +74,9 @@ def leave_one_out(
         targets: Mask of the clamped variables to leave out, shape (n_variables,), bool.
         store: The store that defines the memory limit; a larger problem is split into shards. Default: no sharding.
         observe: Callback that receives the number of completed passes, and of all passes.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C interrupted the inference method, which then returns an unfinished result.
     """
     variables = np.flatnonzero(targets)
     state_start = offsets(problem.graph.cardinality[variables])
@@ -96,6 +99,8 @@ def leave_one_out(
         left_out = passes == number
         query, component = _without_labels(problem, left_out, system)
         inferred = infer_with_sharding(store, query, system, vectors)
+        if inferred.verdict.status == "interrupted":
+            raise KeyboardInterrupt
         selected = inferred.select_variables(left_out[inferred.variables])
         store_marginals(selected.variables, selected.state_start, selected.marginals)
         n_left_out = np.bincount(component[left_out], minlength=len(component))

@@ -34,11 +34,13 @@ from relcrf.backends.weight_names import largest_indices
 from relcrf.data.binding import bind
 from relcrf.data.frame import Frame
 from relcrf.data.given_data import GivenData, to_dataset
-from relcrf.data.split_plan import SplitPlan, parse_split
+from relcrf.data.split_plan import DEFAULT_FOLDS, SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, listing
 from relcrf.evaluation import active_learning, selection
 from relcrf.evaluation.active_learning import LabelRequests
+from relcrf.evaluation.audit import AuditSettings
+from relcrf.evaluation.audit import audit_labels as audit_labels
 from relcrf.evaluation.drift import column_drift, drift_table
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
@@ -446,6 +448,32 @@ class Fit:
     def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests:
         """Select the missing labels that would improve the predictions most; for the options and errors see `api.ask`."""
         return ask(self, self._ground_graph(data), budget, **options)
+
+    def audit(
+        self,
+        data: GivenData | Grounding,
+        attribute: str | None = None,
+        *,
+        observed: str | None = None,
+        folds: int = DEFAULT_FOLDS,
+        seed: int = 0,
+    ) -> Frame:
+        """Return the labels of an attribute or relation, one per row; the most improbable label is first.
+
+        The probability of a label is its probability given all other labels. The columns and errors are those of
+        `evaluation.audit.Audit.table` and `evaluation.audit.audit_labels`.
+
+        Args:
+            attribute: The predicted attribute or relation; required if there are several.
+            observed: The value of the labels to return, such as `true` for the tuples in a table. Default: all values.
+            folds: Number of folds; the weights for the labels of a fold are learned from the other folds. 0 uses the weights
+                of this fit, which have seen the labels.
+            seed: Seed of the assignment of labels to folds.
+        """
+        grounding = self._ground_graph(data)
+        block = find_variable_block(grounding, attribute)
+        chosen = AuditSettings(block.name, folds, seed)
+        return audit_labels(self.learned, grounding, chosen).table(block, observed)
 
     def _explanation_case(
         self, data: GivenData | Grounding, variable: str, options: Mapping[str, Any]

@@ -450,6 +450,11 @@ class AbstractBackend(ABC):
         return ""
 
     @property
+    def labels_separate(self) -> bool:
+        """Whether two variables are independent if all paths of factors between them contain an observed variable."""
+        return True
+
+    @property
     def uses_predicted_labels(self) -> bool:
         """Whether training treats some predictions as labels, so that the weights do not maximise a likelihood."""
         return False
@@ -491,6 +496,14 @@ class AbstractBackend(ABC):
                 "E368", message, hint="implement this method for explanations; see docs/how-to/extending/backend.md"
             )
         )
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
+        """Return the graph of isolated nodes whose marginals are those of each free variable given all other variables.
+
+        The weights of the graph are `vectors["weights"]`. Factors over absent variables are omitted, as in all graphs. The
+        result is None if the backend has no such graph, e.g. because it does not infer a product of factors.
+        """
+        return None
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         """Return the specification of the likelihood that training maximises, without the `l2` penalty.

@@ -16,6 +16,7 @@ from relcrf.backends.exact import AbstractForestSpec
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.structure.conditional_chow_liu import EdgeSelector
 from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, mutual_information_by_kind
@@ -82,6 +83,9 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> TreeLikelihoodSpec:
         return TreeLikelihoodSpec(self.name, problem.share_vector(vectors["information"]))
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph:
+        return blanket_graph(problem.graph, problem.roles, problem.states)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)

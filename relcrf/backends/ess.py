@@ -27,6 +27,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, moments_at
 from relcrf.backends.whole_graph import MAX_TABLE_CELLS, WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.components import label_components
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.graph.weights import WeightLayout
@@ -258,6 +259,10 @@ class EssBackend(AbstractLikelihoodBackend):
         )
 
     @property
+    def labels_separate(self) -> bool:
+        return self.observed_edges == "fold"
+
+    @property
     def _rule(self) -> EdgeSelector:
         return EdgeSelector(self.treewidth, self.min_information, self.min_fraction, self.pooling)
 
@@ -390,6 +395,10 @@ class EssBackend(AbstractLikelihoodBackend):
         if self.edges == "all":
             return run_inference(self._whole_graph_spec.inference_task(problem, vectors["weights"], observe))
         return super().infer(problem, vectors, observe)
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
+        # With observed_edges=tree, the structure may omit edges to observed neighbours.
+        return blanket_graph(problem.graph, problem.roles, problem.states) if self.labels_separate else None
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         spec = self.joint_likelihood(problem, vectors)

@@ -14,7 +14,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.reduction import Role
+from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.learning.lbfgs import OptimiserState
 from relcrf.learning.match_mixture import NO_LEVEL, LevelPatterns, MatchEm, MatchMixture
 
@@ -135,6 +135,9 @@ class FellegiSunterBackend(AbstractBackend):
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
         return UnaryLikelihoodSpec(self.name)
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph:
+        return UnaryLikelihoodSpec(self.name).graph(problem)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)

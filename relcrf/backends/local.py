@@ -12,6 +12,7 @@ from relcrf.backends.base import FitResult, Monitor, Problem
 from relcrf.backends.exact import UnaryLikelihoodSpec
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
+from relcrf.graph.reduction import ReducedGraph
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class LocalBackend(AbstractLikelihoodBackend):
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
         return UnaryLikelihoodSpec(self.name)
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph:
+        return UnaryLikelihoodSpec(self.name).graph(problem)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)

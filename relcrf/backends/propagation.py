@@ -359,6 +359,10 @@ class AbstractPropagationBackend(AbstractBackend):
     def unshardable_reason(self) -> str:
         return "labels are propagated along the links of the whole graph"
 
+    @property
+    def labels_separate(self) -> bool:
+        return False
+
     @abstractmethod
     def propagations(
         self, linked: LinkedProblem, vectors: Mapping[str, np.ndarray], tolerance: float = TOLERANCE

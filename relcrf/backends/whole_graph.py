@@ -12,6 +12,7 @@ from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, Infere
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.gpu.device import DEVICES
+from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
@@ -104,6 +105,9 @@ class AbstractWholeGraphBackend(AbstractBackend):
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraphSpec:
         settings = tuple((name, getattr(self, name)) for name in self.method_settings)
         return WholeGraphSpec(self.name, self.inference, settings)
+
+    def conditional_graph(self, problem: Problem) -> ReducedGraph:
+        return blanket_graph(problem.graph, problem.roles, problem.states)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)

@@ -168,6 +168,12 @@ COMMANDS = {
         "Understand",
         "Explain one prediction by the contributions of templates and neighbours to its log odds, or to its score.",
     ),
+    "audit": CommandEntry(
+        "audit",
+        "audit",
+        "Understand",
+        "List labels that the model finds improbable given all other labels, with a proposed value and the main reason.",
+    ),
     "fmt": CommandEntry(
         "language", "fmt", "Tools", "Format model files in place, without changing tokens or comments."
     ),

@@ -44,6 +44,7 @@ from relcrf.cli.output import (
     print_warnings,
 )
 from relcrf.cli.prediction_sets import print_set_measures
+from relcrf.cli.progress import PrefixedMonitor
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -54,8 +55,6 @@ from relcrf.evaluation.prediction_sets import sets_as_dict
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference
 from relcrf.evaluation.runner import SystemResult
 from relcrf.evaluation.splits import labelled_in_grounding, make_folds
-from relcrf.learning.lbfgs import OptimiserState
-from relcrf.progress_reporting import ProgressMonitor
 from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
 
@@ -71,16 +70,6 @@ BackendSetOption = Annotated[
         help="Setting of all backends, e.g. l2=0.5, or of one backend, e.g. ess.l2=0.5; repeatable.",
     ),
 ]
-
-
-class _PrefixedMonitor(Monitor):
-    """A monitor that displays the steps of an optimiser with a prefix."""
-
-    def __init__(self, display: ProgressMonitor, prefix: str) -> None:
-        self._display, self._prefix = display, prefix
-
-    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        self._display.step(f"{self._prefix}: {stage}", state, max_iterations)
 
 
 def _parse_backend_settings(
@@ -227,7 +216,7 @@ def _evaluate_model(
                 settings=chosen,
                 folder=out,
                 rank=rank,
-                progress=lambda label: _PrefixedMonitor(display, label),
+                progress=lambda label: PrefixedMonitor(display, label),
             )
         except KeyboardInterrupt:
             if out is not None:
@@ -463,7 +452,7 @@ def pareto(
                 sweep.costs,
                 folds,
                 backend=sweep.backend_name,
-                progress=lambda label: _PrefixedMonitor(display, label),
+                progress=lambda label: PrefixedMonitor(display, label),
                 **settings,
             )
             points += front.points

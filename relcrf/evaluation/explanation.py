@@ -111,6 +111,18 @@ class ExplanationCase:
         grounding, vectors, problem = query_problem(
             learned, grounding, is_queried if hidden is None else hidden | is_queried
         )
+        return cls.from_problem(system, grounding, vectors, problem, variable)
+
+    @classmethod
+    def from_problem(
+        cls,
+        system: AbstractBackend,
+        grounding: Grounding,
+        vectors: dict[str, np.ndarray],
+        problem: Problem,
+        variable: int,
+    ) -> ExplanationCase:
+        """Build the case of a free variable of an inference problem."""
         if not system.unshardable_reason:
             component = label_components(problem.graph, problem.roles)
             is_elsewhere = (problem.roles == Role.FREE) & (component != component[variable])
@@ -135,17 +147,17 @@ class ExplanationCase:
             self.grounding, self.problem if problem is None else problem, self.system, self.vectors, self.variable
         )
 
-    def state_index(self, text: str) -> int:
-        """Return the index of a state by its name.
 
-        Raises:
-            UsageError: The variable does not have such a state (E356).
-        """
-        values = self.block.values
-        if text not in values:
-            hint = suggestion(text, values) or f"the values are {listing(values)}"
-            raise UsageError(Diagnostic("E356", f"unknown value '{text}' of {self.block.name}", hint=hint))
-        return values.index(text)
+def state_index(block: VariableBlock, text: str) -> int:
+    """Return the index of a state of a block's variables by its name.
+
+    Raises:
+        UsageError: The variables do not have such a state (E356).
+    """
+    if text not in block.values:
+        hint = suggestion(text, block.values) or f"the values are {listing(block.values)}"
+        raise UsageError(Diagnostic("E356", f"unknown value '{text}' of {block.name}", hint=hint))
+    return block.values.index(text)
 
 
 def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -> Explanation:
@@ -207,7 +219,7 @@ def select_states(case: ExplanationCase, probabilities: np.ndarray, against: str
         message = f"{case.block.name} has a single state and therefore no log odds"
         raise UsageError(Diagnostic("E356", message, hint="explain a variable with at least two states"))
     order = np.argsort(-probabilities, kind="stable")
-    state, other = int(order[0]), int(order[1]) if against is None else case.state_index(against)
+    state, other = int(order[0]), int(order[1]) if against is None else state_index(case.block, against)
     if state == other:
         message = f"'{against}' is the predicted value itself"
         hint = f"compare it with another value: {listing(case.block.values)}"

@@ -31,6 +31,19 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, ignore_progress
 
 
+def fit_fold(
+    problem: Problem,
+    fold: Fold,
+    system: AbstractBackend,
+    monitor: Monitor | None = None,
+    store: Store | None = None,
+) -> FitResult:
+    """Train on the training labels of a fold; for the arguments and errors see `predict_fold`."""
+    learning = fold.learning_problem(problem)
+    with shard_if_large(store, learning, system, learning=True) as pieces:
+        return system.fit(pieces or learning, monitor or Monitor())
+
+
 @SingleThreadedBlas()
 def predict_fold(
     problem: Problem,
@@ -48,10 +61,8 @@ def predict_fold(
     Raises:
         UsageError, DataError: The system rejects the model or the data.
     """
-    learning, watch = fold.learning_problem(problem), monitor or Monitor()
     started = time.process_time()
-    with shard_if_large(store, learning, system, learning=True) as pieces:
-        learned = system.fit(pieces or learning, watch)
+    learned = fit_fold(problem, fold, system, monitor, store)
     seconds, started = time.process_time() - started, time.process_time()
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
     inferred = infer_with_sharding(store, query, learned.configure(system), learned.vectors)

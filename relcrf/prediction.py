@@ -111,19 +111,28 @@ class Prediction:
             raise UsageError(Diagnostic("E375", message, hint=hint))
         return self.calibration[name]
 
-    def sets(self, attribute: str | None = None, *, coverage: float = 0.9) -> np.ndarray:
+    def sets(self, attribute: str | None = None, *, coverage: float = 0.9, each_value: bool = False) -> np.ndarray:
         """Return the prediction sets of the query variables: a mask of the states of each, shape (n, n_values).
 
         A set contains the true value with at least the probability `coverage`, if the query variables and the held-out labels
         of the training run are exchangeable; see `backends.calibration_labels.CalibrationLabels`.
 
+        Args:
+            each_value: Whether this holds for the variables with each true value, instead of all variables together.
+
         Raises:
             UsageError: See `calibration_labels`; or the coverage is not between 0 and 1 (E376).
         """
-        return self.calibration_labels(attribute).prediction_sets(self.probabilities(attribute), coverage)
+        labels = self.calibration_labels(attribute)
+        return labels.prediction_sets(self.probabilities(attribute), coverage, each_value=each_value)
 
     def table(
-        self, attribute: str | None = None, *, with_probabilities: bool = True, coverage: float | None = None
+        self,
+        attribute: str | None = None,
+        *,
+        with_probabilities: bool = True,
+        coverage: float | None = None,
+        each_value: bool = False,
     ) -> Frame:
         """Return one row per query variable.
 
@@ -133,7 +142,7 @@ class Prediction:
 
         Args:
             with_probabilities: Whether to include the probability of each value.
-            coverage: The coverage of the prediction sets, see `sets`; None omits this column.
+            coverage, each_value: See `sets`; without a coverage, the column of the sets is omitted.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -153,7 +162,7 @@ class Prediction:
         add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
         if coverage is not None:
-            sets = self.sets(attribute, coverage=coverage)
+            sets = self.sets(attribute, coverage=coverage, each_value=each_value)
             by_probability = np.argsort(-probabilities, axis=1, kind="stable")
             names = [", ".join(values[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
             add("set", np.array(names, dtype=object))

@@ -10,7 +10,7 @@ held out at random from one graph.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class CalibrationLabels:
 
     Args:
         variables: The variable of each label in the ground graph of the training data, ascending, shape (n,).
+        states: The state of each label, shape (n,), int.
         probabilities: The probability that was predicted for each label, shape (n,).
         groups: The group of each label, shape (n,), int. Groups are exchangeable; labels of one group may be dependent.
         unit: What a group is: `components` or `labels`.
@@ -35,6 +36,7 @@ class CalibrationLabels:
     """
 
     variables: np.ndarray
+    states: np.ndarray
     probabilities: np.ndarray
     groups: np.ndarray
     unit: str
@@ -42,8 +44,13 @@ class CalibrationLabels:
 
     def select(self, selected: np.ndarray) -> CalibrationLabels:
         """Return the labels of a mask, shape (n,)."""
-        arrays = (self.variables[selected], self.probabilities[selected], self.groups[selected])
-        return CalibrationLabels(*arrays, self.unit, self.are_components_held_out)
+        return replace(
+            self,
+            variables=self.variables[selected],
+            states=self.states[selected],
+            probabilities=self.probabilities[selected],
+            groups=self.groups[selected],
+        )
 
     @property
     def n_groups(self) -> int:
@@ -79,15 +86,24 @@ class CalibrationLabels:
         reached = np.flatnonzero(np.cumsum(weights[order]) >= coverage - ROUNDING)
         return float(self.probabilities[order[reached[0]]]) if len(reached) else 0.0
 
-    def prediction_sets(self, probabilities: np.ndarray, coverage: float) -> np.ndarray:
+    def min_probabilities(self, coverage: float, n_states: int) -> np.ndarray:
+        """Return `min_probability` of the labels of each state, shape (n_states,); 0 for states with too few labels."""
+        return np.array([self.select(self.states == state).min_probability(coverage) for state in range(n_states)])
+
+    def prediction_sets(self, probabilities: np.ndarray, coverage: float, *, each_value: bool = False) -> np.ndarray:
         """Return the prediction sets of variables: a mask of the states of each, shape (n, n_states).
 
         A set contains the states of at least `min_probability`, and always the most probable state.
 
         Args:
             probabilities: Marginals of the variables, shape (n, n_states).
+            each_value: Whether the sets of the variables with each true state have the coverage, instead of all sets together.
+                The smallest probability then depends on the state.
         """
-        sets = probabilities >= self.min_probability(coverage)
+        n_states = probabilities.shape[1]
+        sets = probabilities >= (
+            self.min_probabilities(coverage, n_states) if each_value else self.min_probability(coverage)
+        )
         if len(sets):
             sets[np.arange(len(sets)), probabilities.argmax(axis=1)] = True
         return np.asarray(sets)
@@ -113,8 +129,8 @@ def calibration_sections(by_attribute: Mapping[str, CalibrationLabels]) -> list[
 
 
 def calibration_numbers(by_attribute: Mapping[str, CalibrationLabels]) -> np.ndarray:
-    """Return the numbers of the labels of all sections: variables, probabilities and groups, shape (3, n)."""
-    arrays = [(one.variables, one.probabilities, one.groups) for one in by_attribute.values()]
+    """Return the numbers of the labels of all sections: variables, states, probabilities and groups, shape (4, n)."""
+    arrays = [(one.variables, one.states, one.probabilities, one.groups) for one in by_attribute.values()]
     return np.concatenate([np.array(each, dtype=np.float64) for each in arrays], axis=1)
 
 
@@ -124,18 +140,18 @@ def parse_calibration_labels(
     """Return calibration labels by attribute, from the results of `calibration_sections` and `calibration_numbers`.
 
     Raises:
-        ValueError: If a number is not a variable, a probability or a group.
+        ValueError: If a number is not a variable, a state, a probability or a group.
     """
-    integers, probabilities = numbers[[0, 2]], numbers[1]
+    integers, probabilities = numbers[[0, 1, 3]], numbers[2]
     are_integers = ((integers >= 0) & (integers < 2**53) & (integers == np.floor(integers))).all()
     if not are_integers or not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
         raise ValueError("the calibration labels contain invalid numbers")
     out, start = {}, 0
     for section in sections:
         stop = start + from_json_value(int, section["labels"])
-        variables, groups = integers[:, start:stop].astype(np.int64)
+        variables, states, groups = integers[:, start:stop].astype(np.int64)
         unit, is_whole = from_json_value(str, section["unit"]), from_json_value(bool, section["whole"])
         name = from_json_value(str, section["attribute"])
-        out[name] = CalibrationLabels(variables, probabilities[start:stop], groups, unit, is_whole)
+        out[name] = CalibrationLabels(variables, states, probabilities[start:stop], groups, unit, is_whole)
         start = stop
     return out

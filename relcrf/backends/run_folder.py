@@ -71,7 +71,7 @@ TABLES = "tables.toml"
 """The tables of the manifest of the training data, which are also applied to other folders."""
 
 CALIBRATION_LABELS = "calibration_labels.npy"
-"""The variable, the predicted probability and the group of each label that was held out in training, shape (3, n)."""
+"""The variable, state, predicted probability and group of each label that was held out in training, shape (4, n)."""
 
 COLUMNS = "columns.json"
 """The distributions of the columns of the training data."""
@@ -329,7 +329,7 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, CALIBRATION_LABELS) as path:
         sections = list(run.get("calibration_labels", []))
         n_labels = sum(from_json_value(int, section["labels"]) for section in sections)
-        calibration_labels = parse_calibration_labels(sections, _read_floats(path, (3, n_labels))) if sections else {}
+        calibration_labels = parse_calibration_labels(sections, _read_floats(path, (4, n_labels))) if sections else {}
     vectors = {}
     for name, size in sorted(sizes.items()):
         with _checked_path(folder, f"{name}.npy") as path:

@@ -13,7 +13,6 @@ from rich.text import Text
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
-from relcrf.backends.calibration_labels import require_coverage
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.cli.evaluation_tables import note_part_sizes, print_evaluation, print_leaks
@@ -24,6 +23,7 @@ from relcrf.cli.options import (
     BackendsOption,
     CoverageOption,
     DeviceOption,
+    EachValueOption,
     FoldOptions,
     GroundingOptions,
     ModelArgument,
@@ -43,7 +43,7 @@ from relcrf.cli.output import (
     print_table,
     print_warnings,
 )
-from relcrf.cli.prediction_sets import print_set_measures
+from relcrf.cli.prediction_sets import print_set_measures, require_valid_sets
 from relcrf.cli.progress import PrefixedMonitor
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
@@ -130,6 +130,7 @@ def evaluate(
         ),
     ] = "",
     coverage: CoverageOption = None,
+    each_value: EachValueOption = False,
     group_by: Annotated[
         str | None,
         typer.Option("--group-by", metavar="COLUMN", help="Column by which accuracy and overconfidence are compared."),
@@ -140,8 +141,7 @@ def evaluate(
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split by=Page.university
     """
     setting = with_device(setting, device)
-    if coverage is not None:
-        require_coverage(coverage)
+    require_valid_sets(coverage, each_value=each_value)
     if target.is_dir():
         if backend or setting or out is not None:
             message = "--backend, --set, --device and --out cannot be used with a run folder"
@@ -152,7 +152,7 @@ def evaluate(
         backends = split_names(backend or [DEFAULT_BACKEND])
         ranked = split_names([rank])
         evaluation, groups = _evaluate_model(target, tables, folds, session, backends, setting, out, ranked, group_by)
-    sets = {} if coverage is None else evaluation.measure_sets(coverage)
+    sets = {} if coverage is None else evaluation.measure_sets(coverage, each_value=each_value)
     if session.as_json:
         measured: dict[str, Any] = {} if coverage is None else {"sets": sets_as_dict(sets)}
         if groups is not None:

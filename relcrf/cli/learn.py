@@ -15,7 +15,6 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import AbstractBackend
-from relcrf.backends.calibration_labels import require_coverage
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
@@ -28,6 +27,7 @@ from relcrf.cli.options import (
     BackendOption,
     CoverageOption,
     DeviceOption,
+    EachValueOption,
     GroundingOptions,
     HoldoutOptions,
     MaxFactorsOption,
@@ -51,7 +51,7 @@ from relcrf.cli.output import (
     print_table,
     print_warnings,
 )
-from relcrf.cli.prediction_sets import describe_sets, print_sets_of_predictions
+from relcrf.cli.prediction_sets import describe_sets, print_sets_of_predictions, require_valid_sets
 from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.cli.trial_table import print_choice
@@ -346,6 +346,7 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Attribute or relation to predict, if there are several.")
     ] = None,
     coverage: CoverageOption = None,
+    each_value: EachValueOption = False,
     setting: OverrideSetOption = None,
     device: DeviceOption = None,
     safe_csv: SafeCsvOption = False,
@@ -361,15 +362,17 @@ def predict(
     setting = with_device(setting, device, overrides="device" in fit.learned.settings)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
-    if coverage is not None:
-        require_coverage(coverage)
+    require_valid_sets(coverage, each_value=each_value)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
         display.start_phase("inferring")
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
         names = [attribute] if attribute else prediction.attributes
-        frames = {prediction.block(name).name: prediction.table(name, coverage=coverage) for name in names}
+        frames = {
+            prediction.block(name).name: prediction.table(name, coverage=coverage, each_value=each_value)
+            for name in names
+        }
     verdict = prediction.verdict
     interrupted = verdict.status == "interrupted"
     if strict and not verdict.is_good and not interrupted:
@@ -394,7 +397,7 @@ def predict(
                 "unseen_keys": prediction.unseen_keys,
                 "notes": grounding.bound.notes,
                 "verdict": asdict(verdict),
-                **({} if coverage is None else {"sets": describe_sets(prediction, names, coverage)}),
+                **({} if coverage is None else {"sets": describe_sets(prediction, names, coverage, each_value)}),
                 "seconds": prediction.seconds,
                 "out": out,
             }
@@ -411,7 +414,7 @@ def predict(
         shown = [row[:4] for row in frame.rows(10)]
         print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:4], shown)
     if coverage is not None:
-        print_sets_of_predictions(prediction, names, coverage)
+        print_sets_of_predictions(prediction, names, coverage, each_value)
     print_line(f"inferred in {prediction.seconds:.2f} s ({verdict})" + (f"; wrote {out}" if out else ""))
     if not (verdict.is_good or interrupted):
         print_note(

@@ -118,6 +118,11 @@ CoverageOption = Annotated[
     ),
 ]
 
+EachValueOption = Annotated[
+    bool,
+    typer.Option("--each-value", help="Guarantee the coverage for each true value, e.g. for rare values, too."),
+]
+
 
 def split_names(texts: Sequence[str] | None) -> list[str]:
     """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""

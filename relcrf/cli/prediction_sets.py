@@ -5,19 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relcrf.backends.calibration_labels import require_coverage
 from relcrf.cli.output import print_note, print_table
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.prediction_sets import SetMeasures
 from relcrf.prediction import Prediction
 
 
-def describe_sets(prediction: Prediction, names: Sequence[str], coverage: float) -> dict[str, dict[str, Any]]:
+def require_valid_sets(coverage: float | None, *, each_value: bool) -> None:
+    """Validate the options of prediction sets.
+
+    Raises:
+        UsageError: The coverage is not between 0 and 1, or is missing (E376).
+    """
+    if coverage is not None:
+        require_coverage(coverage)
+    elif each_value:
+        message = "--each-value has no effect without --coverage"
+        raise UsageError(Diagnostic("E376", message, hint="add a coverage, e.g. --coverage 0.9"))
+
+
+def describe_sets(
+    prediction: Prediction, names: Sequence[str], coverage: float, each_value: bool
+) -> dict[str, dict[str, Any]]:
     """Return the mean size of the prediction sets of each attribute, and the labels on which they are calibrated."""
     out: dict[str, dict[str, Any]] = {}
     for name in names:
-        labels, sets = prediction.calibration_labels(name), prediction.sets(name, coverage=coverage)
+        labels, sets = (
+            prediction.calibration_labels(name),
+            prediction.sets(name, coverage=coverage, each_value=each_value),
+        )
         out[prediction.block(name).name] = {
             "coverage": coverage,
+            "each_value": each_value,
             "mean_size": float(sets.sum(axis=1).mean()) if len(sets) else float("nan"),
             "labels": len(labels.variables),
             "unit": labels.unit,
@@ -26,11 +47,12 @@ def describe_sets(prediction: Prediction, names: Sequence[str], coverage: float)
     return out
 
 
-def print_sets_of_predictions(prediction: Prediction, names: Sequence[str], coverage: float) -> None:
+def print_sets_of_predictions(prediction: Prediction, names: Sequence[str], coverage: float, each_value: bool) -> None:
     """Print the guarantee and the mean size of the prediction sets of each attribute."""
-    for name, sets in describe_sets(prediction, names, coverage).items():
+    condition = ", whatever it is," if each_value else ""
+    for name, sets in describe_sets(prediction, names, coverage, each_value).items():
         print_note(
-            f"each set contains the true value of {name} with probability {coverage:g}, calibrated on "
+            f"each set contains the true value of {name}{condition} with probability {coverage:g}, calibrated on "
             f"{sets['labels']:,} held-out labels; mean size {sets['mean_size']:.2f}"
         )
         if sets["note"]:
@@ -59,13 +81,15 @@ def print_set_measures(
             (
                 system,
                 f"{one.coverage:.4f} [{one.low:.3f}, {one.high:.3f}]",
+                "" if one.lowest != one.lowest else f"{one.lowest:.4f}",
                 f"{one.mean_size:.2f}",
                 f"{one.fraction_certain:.1%}",
-                f"{one.n_calibration:,}",
             )
             for system, one in measures[attribute].items()
         ]
-        columns = ("", "contain the label", "mean size", "single value", "calibrated on")
-        print_table(f"{attribute}, prediction sets for a coverage of {coverage:g}", columns, rows)
+        columns = ("", "contain the label", "worst value", "mean size", "single value")
+        n_labels = min(one.n_calibration for one in measures[attribute].values())
+        title = f"{attribute}, prediction sets for a coverage of {coverage:g}, calibrated on {n_labels:,} labels"
+        print_table(title, columns, rows)
         for note in dict.fromkeys(one.note for one in measures[attribute].values() if one.note):
             print_note(note)

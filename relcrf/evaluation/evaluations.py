@@ -119,13 +119,13 @@ class Evaluation:
             "notes": list(self.notes),
         }
 
-    def measure_sets(self, coverage: float) -> dict[str, dict[str, SetMeasures]]:
+    def measure_sets(self, coverage: float, *, each_value: bool = False) -> dict[str, dict[str, SetMeasures]]:
         """Measure prediction sets by attribute and system; see `prediction_sets.measure_sets`.
 
         Raises:
             UsageError: The coverage is not between 0 and 1 (E376).
         """
-        return measure_sets(self.predictions, coverage, self.calibration_labels)
+        return measure_sets(self.predictions, coverage, self.calibration_labels, each_value=each_value)
 
     def scores_as_dict(self) -> dict[str, Any]:
         """Return the scores of each system on each fold, and over all folds, as a JSON object."""

@@ -20,6 +20,9 @@ from relcrf.evaluation.splits import Fold
 from relcrf.graph.components import label_components
 from relcrf.graph.reduction import Role
 
+MIN_LABELS = 10
+"""Minimum number of labels of a value whose coverage is reported; that of fewer labels is mostly chance."""
+
 
 def collect_calibration_labels(
     problem: Problem, folds: Sequence[Fold], predicted: Sequence[tuple[np.ndarray, np.ndarray]]
@@ -43,6 +46,7 @@ def collect_calibration_labels(
     is_component = is_whole and clusters.unit == "components"
     return CalibrationLabels(
         variable,
+        problem.states[variable],
         np.clip(np.nan_to_num(probabilities[order], nan=0.0), 0.0, 1.0),  # diverged inference yields nan
         clusters.index if is_component else np.arange(len(variable)),
         "components" if is_component else "labels",
@@ -57,6 +61,7 @@ class SetMeasures:
     Args:
         coverage: The fraction of sets that contain the label.
         low, high: The limits of the 95 % bootstrap interval of `coverage`.
+        lowest: The smallest coverage of the sets of a true value with at least `MIN_LABELS` labels; nan without such a value.
         mean_size: The mean number of states of a set.
         fraction_certain: The fraction of sets with a single state.
         n: The number of sets.
@@ -67,6 +72,7 @@ class SetMeasures:
     coverage: float
     low: float
     high: float
+    lowest: float
     mean_size: float
     fraction_certain: float
     n: int
@@ -75,7 +81,11 @@ class SetMeasures:
 
 
 def measure_sets(
-    predictions: Predictions, coverage: float, calibration_labels: Mapping[str, CalibrationLabels] | None = None
+    predictions: Predictions,
+    coverage: float,
+    calibration_labels: Mapping[str, CalibrationLabels] | None = None,
+    *,
+    each_value: bool = False,
 ) -> dict[str, dict[str, SetMeasures]]:
     """Measure the prediction sets of all systems, by attribute and system.
 
@@ -83,6 +93,7 @@ def measure_sets(
         coverage: The nominal coverage, between 0 and 1.
         calibration_labels: The labels on which a trained model calibrates its sets, by attribute; `MAJORITY` then has no sets.
             Default: the sets of each fold are calibrated on the labels of the other folds; a single fold has no sets.
+        each_value: See `CalibrationLabels.prediction_sets`.
 
     Raises:
         UsageError: If the coverage is not between 0 and 1 (E376).
@@ -92,7 +103,7 @@ def measure_sets(
     out: dict[str, dict[str, SetMeasures]] = {}
     for attribute in predictions.attributes:
         for system in systems:
-            measured = _measure_system(predictions, system, attribute, coverage, calibration_labels)
+            measured = _measure_system(predictions, system, attribute, coverage, calibration_labels, each_value)
             if measured is not None:
                 out.setdefault(attribute, {})[system] = measured
     return out
@@ -104,19 +115,21 @@ def _measure_system(
     attribute: str,
     coverage: float,
     calibration_labels: Mapping[str, CalibrationLabels] | None,
+    each_value: bool,
 ) -> SetMeasures | None:
     """Measure the prediction sets of a system for an attribute; None if no labels are left to calibrate them."""
     folds = predictions.scored_by_fold(system, attribute)
     whole, clusters = predictions.pooled(system, attribute), predictions.clusters(attribute)
     fold_of = np.repeat(np.arange(len(folds)), [len(fold.truth) for fold in folds])
     rows = np.arange(len(fold_of))
-    labels = CalibrationLabels(rows, whole.probabilities[rows, whole.truth], clusters.index, clusters.unit, False)
+    probabilities = whole.probabilities[rows, whole.truth]
+    labels = CalibrationLabels(rows, whole.truth, probabilities, clusters.index, clusters.unit, False)
     contains, sizes, n_calibration, note = np.empty(len(rows), dtype=bool), np.empty(len(rows)), [], ""
     for number, fold in enumerate(folds):
         known = labels.select(fold_of != number) if calibration_labels is None else calibration_labels.get(attribute)
         if known is None or not len(known.variables):
             return None
-        sets, note = known.prediction_sets(fold.probabilities, coverage), known.note
+        sets, note = known.prediction_sets(fold.probabilities, coverage, each_value=each_value), known.note
         contains[fold_of == number] = sets[np.arange(len(sets)), fold.truth]
         sizes[fold_of == number] = sets.sum(axis=1)
         n_calibration.append(len(known.variables))
@@ -124,12 +137,20 @@ def _measure_system(
     return SetMeasures(
         float(contains.mean()),
         *percentile_interval(resampled),
+        _lowest_coverage(contains, whole.truth),
         float(sizes.mean()),
         float((sizes == 1).mean()),
         len(rows),
         min(n_calibration),
         note,
     )
+
+
+def _lowest_coverage(contains: np.ndarray, truth: np.ndarray) -> float:
+    counts = np.bincount(truth)
+    covered = np.bincount(truth, weights=contains)
+    frequent = counts >= MIN_LABELS
+    return float((covered[frequent] / counts[frequent]).min()) if frequent.any() else float("nan")
 
 
 def sets_as_dict(measures: Mapping[str, Mapping[str, SetMeasures]]) -> dict[str, Any]:

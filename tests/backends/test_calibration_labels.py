@@ -14,10 +14,11 @@ from relcrf.errors import UsageError
 DRAWS = 200
 
 
-def make_labels(probabilities, groups=None, unit="labels", whole=False):
+def make_labels(probabilities, groups=None, unit="labels", whole=False, states=None):
     n = len(probabilities)
     groups = np.arange(n) if groups is None else np.asarray(groups)
-    return CalibrationLabels(np.arange(n), np.asarray(probabilities, dtype=float), groups, unit, whole)
+    states = np.zeros(n, dtype=int) if states is None else states
+    return CalibrationLabels(np.arange(n), states, np.asarray(probabilities, dtype=float), groups, unit, whole)
 
 
 def naive_threshold(labels, coverage):
@@ -93,6 +94,26 @@ def test_coverage_of_exchangeable_labels(coverage):
     assert np.mean(stated) > 0.1  # the probabilities alone are overconfident
 
 
+def test_coverage_of_each_value():
+    """The labels of a rare value, which are mostly predicted as another value, are covered only if each value is."""
+    rng = np.random.default_rng(3)
+    together, separate = [], []
+    for _ in range(DRAWS):
+        truth = (rng.random(600) < 0.1).astype(int)
+        odds = rng.normal(size=600) + 1.5 * truth - 3.0
+        probabilities = 1.0 / (1.0 + np.exp(np.stack([odds, -odds], axis=1)))
+        labels = make_labels(probabilities[np.arange(400), truth[:400]], states=truth[:400])
+        for each_value, coverages in ((False, together), (True, separate)):
+            sets = labels.prediction_sets(probabilities[400:], 0.9, each_value=each_value)
+            hits = sets[np.arange(200), truth[400:]]
+            coverages.append([hits[truth[400:] == state].mean() for state in (0, 1)])
+    frequent, rare = np.mean(separate, axis=0)
+    assert rare == pytest.approx(0.9, abs=0.02) and frequent > 0.9  # sets contain the most probable value
+    assert np.mean(together, axis=0)[1] < 0.3
+    # A value without labels is part of every set.
+    assert make_labels(np.full(50, 0.5)).prediction_sets(np.array([[1.0, 0.0]]), 0.9, each_value=True).all()
+
+
 def test_coverage_of_new_components():
     """Labels of a component share a random effect: grouped labels cover new components, but single labels do not."""
     rng = np.random.default_rng(1)
@@ -125,10 +146,10 @@ def test_json_form_is_lossless_and_invalid_numbers_are_rejected():
     sections, numbers = calibration_sections(by_attribute), calibration_numbers(by_attribute)
     parsed = parse_calibration_labels(sections, numbers)
     for name, labels in by_attribute.items():
-        for field in ("variables", "probabilities", "groups"):
+        for field in ("variables", "states", "probabilities", "groups"):
             np.testing.assert_array_equal(getattr(parsed[name], field), getattr(labels, field))
         assert (parsed[name].unit, parsed[name].note) == (labels.unit, labels.note)
-    for row, value in ((0, 0.5), (1, 1.5), (1, np.nan), (2, -1.0), (2, np.inf)):
+    for row, value in ((0, 0.5), (1, -1.0), (2, 1.5), (2, np.nan), (3, -1.0), (3, np.inf)):
         damaged = numbers.copy()
         damaged[row, 1] = value
         with pytest.raises(ValueError, match="invalid numbers"):

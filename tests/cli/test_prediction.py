@@ -86,6 +86,7 @@ def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
     code, _, err = relcrf_("predict", run, "--data", web, "--coverage", 0.9)
     assert code == 2 and "E375" in err and "--calibrate 5" in err
     assert relcrf_("predict", run, "--data", web, "--coverage", 1)[0] == 2
+    assert relcrf_("predict", run, "--data", web, "--each-value")[0] == 2
     model, calibrated, written = resource_path("models", "webkb.rcrf"), tmp_path / "calibrated", tmp_path / "sets.csv"
     train = ("train", model, "--data", web, "--out", calibrated, "--backend", "local", "--calibrate", 3)
     assert relcrf_(*train, "--split", "by=Page.school", "--holdout", "s1")[0] == 0
@@ -94,7 +95,9 @@ def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
     assert code == 0 and "contains the true value of Page.category with probability 0.9" in err
     with written.open(newline="") as file:
         sets = [row["set"].split(", ") for row in csv.DictReader(file)]
+    by_value = relcrf_json("predict", calibrated, *held_out, "--each-value")[1]["sets"]["Page.category"]
     code, found = relcrf_json("predict", calibrated, *held_out)
+    assert by_value["each_value"] and by_value["mean_size"] != found["sets"]["Page.category"]["mean_size"]
     assert found["sets"]["Page.category"]["labels"] == 32
     assert found["sets"]["Page.category"]["mean_size"] == pytest.approx(sum(map(len, sets)) / len(sets))
     assert [row["set"].split(", ") for row in found["predictions"]["Page.category"]] == sets

@@ -45,6 +45,7 @@ def test_held_out_probabilities_are_those_of_models_trained_without_the_labels(w
     fit = api.fit(model, grounding, "pseudo", calibrate=3, inference="bp")
     labels, scale = fit.learned.calibration_labels["Page.category"], fit.summary["calibration"]
     np.testing.assert_array_equal(labels.variables, np.arange(PAGES))
+    np.testing.assert_array_equal(labels.states, grounding.states)
     for fold in random_folds(api.training_problem(grounding), 3, 0):
         part = api.fit(model, grounding, "pseudo", hidden=fold.test, inference="bp")
         part.learned.vectors["weights"][:] *= scale
@@ -82,7 +83,7 @@ def test_run_folder_contains_the_held_out_labels(web, tmp_path):
     fit = api.fit(model, grounding, "local", calibrate=2)
     fit.save(tmp_path / "run")
     loaded, held_out = api.load_fit(tmp_path / "run"), fit.learned.calibration_labels["Page.category"]
-    for name in ("variables", "probabilities", "groups"):
+    for name in ("variables", "states", "probabilities", "groups"):
         np.testing.assert_array_equal(
             getattr(loaded.learned.calibration_labels["Page.category"], name), getattr(held_out, name)
         )
@@ -127,13 +128,16 @@ def test_sets_of_a_fold_are_calibrated_on_the_other_folds(web):
     for number, fold in enumerate(folds):
         others = [one for k, one in enumerate(folds) if k != number]
         known = np.concatenate([one.probabilities[np.arange(len(one.truth)), one.truth] for one in others])
-        labels = CalibrationLabels(np.arange(len(known)), known, np.arange(len(known)), "labels", False)
+        states = np.concatenate([one.truth for one in others])
+        labels = CalibrationLabels(np.arange(len(known)), states, known, np.arange(len(known)), "labels", False)
         sets = labels.prediction_sets(fold.probabilities, 0.8)
         hits.extend(sets[np.arange(len(sets)), fold.truth])
         sizes.extend(sets.sum(axis=1))
     assert (measured.coverage, measured.mean_size) == (np.mean(hits), np.mean(sizes))
     assert measured.low <= measured.coverage <= measured.high and measured.n == PAGES
     assert {*evaluation.measure_sets(0.8)["Page.category"]} == {MAJORITY, "local"}
+    by_value = evaluation.measure_sets(0.8, each_value=True)["Page.category"]["local"]
+    assert by_value.lowest > measured.lowest and by_value.lowest > 0.7
 
 
 def test_sets_of_a_run_are_calibrated_on_its_held_out_labels(web):

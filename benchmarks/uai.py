@@ -118,7 +118,7 @@ class Outcome:
 
     @property
     def is_solved(self) -> bool:
-        return max(self.partition_error, self.marginal_error) <= TOLERANCE
+        return self.partition_error <= TOLERANCE and self.marginal_error <= TOLERANCE  # False for nan
 
     @property
     def is_exact_and_wrong(self) -> bool:
@@ -208,22 +208,29 @@ def solve(instance: Instance, seconds: float) -> Outcome:
 
 
 def write_for_pyagrum(path: Path, out: Path) -> None:
-    """Write a model with all scopes in descending order, because pyAgrum ignores their order.
+    """Write a model with at least two states per variable, one factor per scope, and scopes in descending order.
 
-    In a table of the UAI format, the last variable of the scope varies fastest; in pyAgrum, the variable with the lowest index.
+    pyAgrum requires this: in a table of the UAI format, the last variable of the scope varies fastest; in pyAgrum, the variable
+    with the lowest index. Additional states have the potential 0.
     """
     model = read_model(path)
     scopes, potentials = model.scopes.expand_agreements(model.potentials)
     states, cells = scopes.state_start, scopes.table_start
-    tables = [([v], potentials.nodes[states[v] : states[v + 1]]) for v in range(scopes.n_nodes)]
+    tables: dict[tuple[int, ...], np.ndarray] = {}
+    factors = [([v], potentials.nodes[states[v] : states[v + 1]]) for v in range(scopes.n_nodes)]
     for f in range(scopes.n_factors):
-        scope = scopes.node[scopes.start[f] : scopes.start[f + 1]]
-        order = np.argsort(-scope)
-        table = potentials.factors[cells[f] : cells[f + 1]].reshape(scopes.cardinality[scope])
-        tables.append((scope[order].tolist(), table.transpose(order).ravel()))
-    lines = ["MARKOV", str(scopes.n_nodes), " ".join(map(str, scopes.cardinality)), str(len(tables))]
-    lines += [" ".join(map(str, (len(scope), *scope))) for scope, _ in tables]
-    lines += [f"{len(table)}\n{' '.join(map(repr, np.exp(table).tolist()))}" for _, table in tables]
+        scope = scopes.node[scopes.start[f] : scopes.start[f + 1]].tolist()
+        factors.append((scope, potentials.factors[cells[f] : cells[f + 1]]))
+    for scope, table in factors:
+        shape = scopes.cardinality[scope]
+        padding = [(0, max(0, 2 - int(size))) for size in shape]
+        padded = np.pad(table.reshape(shape), padding, constant_values=-np.inf)
+        key = tuple(sorted(scope, reverse=True))
+        tables[key] = tables.get(key, 0.0) + padded.transpose(np.argsort(scope)[::-1]).ravel()
+    cardinality = np.maximum(scopes.cardinality, 2)
+    lines = ["MARKOV", str(scopes.n_nodes), " ".join(map(str, cardinality)), str(len(tables))]
+    lines += [" ".join(map(str, (len(scope), *scope))) for scope in tables]
+    lines += [f"{len(table)}\n{' '.join(map(repr, np.exp(table).tolist()))}" for table in tables.values()]
     out.write_text("\n".join(lines) + "\n")
 
 
@@ -236,7 +243,8 @@ def solve_by_pyagrum(instance: Instance, seconds: float) -> Outcome:
         arguments = [str(model), json.dumps(instance.evidence()), str(available_bytes() // 2)]
         found, outcome.seconds = run([sys.executable, "-c", PYAGRUM, *arguments], seconds - GRACE_SECONDS)
     if found is not None:
-        errors = instance.marginal_errors(found["marginals"])
+        cardinality = read_model(instance.model).scopes.cardinality.tolist()
+        errors = instance.marginal_errors([row[:k] for row, k in zip(found["marginals"], cardinality, strict=True)])
         outcome.marginal_error, outcome.mean_error = float(errors.max()), float(errors.mean())
     return outcome
 

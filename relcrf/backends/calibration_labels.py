@@ -53,10 +53,6 @@ class CalibrationLabels:
         )
 
     @property
-    def n_groups(self) -> int:
-        return len(np.unique(self.groups))
-
-    @property
     def note(self) -> str:
         """Return why the coverage is not guaranteed; empty if it is guaranteed for exchangeable groups."""
         if self.are_components_held_out and self.unit == "labels":

@@ -11,8 +11,14 @@ import typer
 from relcrf import api
 from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.frame_output import write_frame
-from relcrf.cli.help_panels import RESOURCES
-from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOption, RunArgument, SafeCsvOption
+from relcrf.cli.options import (
+    GroundingOptions,
+    HoldoutOptions,
+    OverrideSetOption,
+    RunArgument,
+    SafeCsvOption,
+    bindings_option,
+)
 from relcrf.cli.output import parse_settings, print_json, print_line, print_notes, print_table
 from relcrf.cli.progress import show_progress
 from relcrf.data.frame import require_writable
@@ -24,17 +30,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET
 class AskTableOptions(GroundingOptions):
     """The tables of `ask`, whose option `--budget` is the budget of labels instead of bindings."""
 
-    budget: Annotated[
-        int,
-        typer.Option(
-            "--max-bindings",
-            metavar="INT",
-            min=1,
-            rich_help_panel=RESOURCES,
-            show_default=f"{DEFAULT_BUDGET:.0e}".replace("+0", ""),
-            help="Maximum bindings per template.",
-        ),
-    ] = DEFAULT_BUDGET
+    budget: Annotated[int, bindings_option("--max-bindings")] = DEFAULT_BUDGET
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,21 +164,23 @@ def require_single_backend(texts: Sequence[str] | None, default: str) -> str:
     return names[0] if names else default
 
 
+def bindings_option(name: str) -> Any:
+    """Return the option that limits the bindings of a template, with the name `name`."""
+    return typer.Option(
+        name,
+        metavar="INT",
+        min=1,
+        rich_help_panel=RESOURCES,
+        show_default=f"{DEFAULT_BUDGET:.0e}".replace("+0", ""),
+        help="Maximum bindings per template.",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
     """The limit on bindings per template, and the memory limit for tables and the ground graph."""
 
-    budget: Annotated[
-        int,
-        typer.Option(
-            "--budget",
-            metavar="INT",
-            min=1,
-            rich_help_panel=RESOURCES,
-            show_default=f"{DEFAULT_BUDGET:.0e}".replace("+0", ""),
-            help="Maximum bindings per template.",
-        ),
-    ] = DEFAULT_BUDGET
+    budget: Annotated[int, bindings_option("--budget")] = DEFAULT_BUDGET
     memory: MemoryOption = DEFAULT_MEMORY
 
 

@@ -29,6 +29,7 @@ from relcrf.backends.problems import query_problem
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.evaluation.label_influence import label_influence
+from relcrf.evaluation.splits import argument_with_column
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes
@@ -158,7 +159,7 @@ def ask(
     cost: str | None = None,
     **settings: Any,
 ) -> LabelRequests:
-    """Select the unlabelled variables whose labels have the largest gain per unit of cost.
+    """Select unlabelled variables by the expected gain of their labels per unit of cost.
 
     Args:
         budget: Sum of the costs of all requests, which is their number without `cost`.
@@ -255,11 +256,10 @@ def _read_costs(grounding: Grounding, block: VariableBlock, column: str, members
         members: Indices of the variables in the block, shape (n,).
     """
     bound = grounding.bound
-    entities = [k for k, name in enumerate(block.argument_types) if grounding.spec.entity(name)]
-    if not entities:
+    argument = argument_with_column(grounding, block, column)
+    if argument is None:
         message = f"'{block.name}' has no entity as argument, and therefore no column of costs"
         raise DataError(Diagnostic("E447", message, hint="omit --cost-column"))
-    argument = next((k for k in entities if bound.has_column(block.argument_types[k], column)), entities[0])
     entity = block.argument_types[argument]
     codes = read_argument_codes(bound, block)[argument][members]
     texts = bound.raw_column(entity, column)

@@ -448,6 +448,20 @@ def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
     return strata
 
 
+def argument_with_column(grounding: Grounding, block: VariableBlock, column: str, entity: str = "") -> int | None:
+    """Return the index of the first argument of a block that is an entity with a column; None if no argument is an entity.
+
+    If no entity has this column, the index is that of the first entity.
+
+    Args:
+        entity: The entity type of the argument; empty for any.
+    """
+    spec, types = grounding.spec, block.argument_types
+    entities = [k for k, sort in enumerate(types) if spec.entity(sort) and entity in ("", sort)]
+    with_column = [k for k in entities if grounding.bound.has_column(types[k], column)]
+    return next(iter(with_column or entities), None)
+
+
 def column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the distinct values of a column, and the index of each variable's value.
 
@@ -467,19 +481,11 @@ def column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.
         entity, column = "", name
     texts: list[np.ndarray | None] = []
     for block in grounding.blocks:
-        entity_arguments = [
-            k for k, sort in enumerate(block.argument_types) if spec.entity(sort) and entity in ("", sort)
-        ]
-        if not (entity_arguments or entity):
+        chosen = argument_with_column(grounding, block, column, entity)
+        if chosen is None and not entity:
             message = f"'{block.name}' has no entity as argument, and therefore no column '{column}'"
             hint = "add an argument of an entity type, or split by --split folds=10"
             raise DataError(Diagnostic("E342", message, hint=hint))
-        with_column = (
-            entity_arguments
-            if entity
-            else [k for k in entity_arguments if bound.has_column(block.argument_types[k], column)]
-        )
-        chosen = next(iter(with_column or entity_arguments), None)
         if chosen is None:
             texts.append(None)
         else:

@@ -123,12 +123,15 @@ class FactorGraph:
     Args:
         cardinality: Number of states of each variable, shape (n_variables,), int32.
         known_domains: Domains of the variables; None if they are not known.
+        numeric: First and last + 1 variable of each numeric attribute. For the algorithms on discrete variables, a numeric
+            variable has one state; the factors over it are those of `graph/numeric_graph.py`.
     """
 
     cardinality: np.ndarray
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
     known_domains: Domains | None = None
+    numeric: tuple[tuple[int, int], ...] = ()
 
     @property
     def domains(self) -> Domains:

@@ -1,0 +1,99 @@
+"""The likelihood of numbers under the Gaussian distribution of `graph/numeric_graph.py`, with exact gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.numeric_graph import NumericGraph
+from relcrf.inference.gaussian import ConditionalPattern, PairWeights
+
+MAX_LOG_WEIGHT = 60.0
+"""Maximum absolute logarithm of a precision or of the weight of a pair; e^60 and the sums of such weights are finite."""
+
+
+def bounded_exp(logarithm: np.ndarray) -> np.ndarray:
+    """Return exp of a logarithm that is limited to `MAX_LOG_WEIGHT`."""
+    return np.asarray(np.exp(np.clip(logarithm, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)))
+
+
+@dataclass(frozen=True, eq=False)
+class NumberWeights:
+    """The weights of a numeric graph, and the mean and the log precision of each attribute.
+
+    Args:
+        weights: The weights of all templates, shape (n_weights,).
+        offset: Mean and log precision of each attribute to which the templates add, shape (n_attributes, 2).
+    """
+
+    weights: np.ndarray
+    offset: np.ndarray
+
+    def mean(self, graph: NumericGraph) -> np.ndarray:
+        """Return the mean of each variable, shape (n,)."""
+        return np.asarray(self.offset[graph.attribute, 0] + graph.mean @ self.weights)
+
+    def log_precision(self, graph: NumericGraph) -> np.ndarray:
+        """Return the log precision of each variable, shape (n,)."""
+        return np.asarray(self.offset[graph.attribute, 1] + graph.log_precision @ self.weights)
+
+    def pairs(self, graph: NumericGraph) -> PairWeights:
+        """Return the weights of the pairs."""
+        difference, total = (bounded_exp(matrix @ self.weights) for matrix in (graph.difference, graph.sum))
+        return PairWeights(len(graph.variables), graph.first, graph.second, difference, total)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianLikelihood:
+    """The negative log-likelihood of the known numbers; unknown numbers are integrated out.
+
+    With u the deviations, q = Q u with conditional means in place of unknown deviations, O the known and U the unknown variables:
+
+        -log p = 1/2 u' q - 1/2 log det Q + 1/2 log det Q_UU - 1/2 sum_O (log_precision - log 2 pi)
+
+    Args:
+        values: Value of each variable, shape (n,); nan if unknown.
+    """
+
+    graph: NumericGraph
+    values: np.ndarray
+
+    @cached_property
+    def pattern(self) -> ConditionalPattern:
+        graph = self.graph
+        return ConditionalPattern(len(graph.variables), graph.first, graph.second, ~np.isnan(self.values))
+
+    def __call__(self, point: NumberWeights) -> tuple[float, NumberWeights]:
+        """Return the value and the gradient."""
+        graph, pattern = self.graph, self.pattern
+        known = pattern.is_known
+        log_precision = np.clip(point.log_precision(graph), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        root = np.exp(0.5 * log_precision)
+        u = np.where(known, root * (np.where(known, self.values, 0.0) - point.mean(graph)), 0.0)
+        pairs = point.pairs(graph)
+        u, block = pattern.condition(pairs, u)
+        q = pairs.multiply(u)
+        whole = pattern.whole.factorise(pairs.diagonal, pairs.values)
+        value = 0.5 * (float(u @ q) - whole.log_determinant + block.log_determinant)
+        value -= 0.5 * float((log_precision[known] - math.log(2.0 * math.pi)).sum())
+        by_mean = np.where(known, -root * q, 0.0)
+        by_precision = np.where(known, 0.5 * (u * q - 1.0), 0.0)
+        weights = graph.mean.T @ by_mean + graph.log_precision.T @ by_precision
+        a, b = graph.first, graph.second
+        # Half the derivative of the log determinants: variances of differences and sums, given nothing and given the known.
+        variance, covariance = whole.variances[a] + whole.variances[b], whole.covariances(a, b)
+        own, within = np.zeros(len(u)), pattern.within
+        own[pattern.unknown] = block.variances
+        of_block = np.zeros(graph.n_pairs)
+        of_block[within] = block.covariances(pattern.block.first, pattern.block.second)
+        variance, covariance = variance - own[a] - own[b], covariance - of_block
+        for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
+            by_weight = 0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance)
+            weights += matrix.T @ (weight * by_weight)
+        offset = np.stack(
+            [np.bincount(graph.attribute, by, len(point.offset)) for by in (by_mean, by_precision)], axis=1
+        )
+        return value, NumberWeights(np.asarray(weights), offset)

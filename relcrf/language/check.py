@@ -10,6 +10,7 @@ from dataclasses import replace
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
 from relcrf.language import clauses, declarations, lint, recursion
 from relcrf.language.unparsed import may_be_consequence
+from relcrf.model.formula import numeric_terms
 from relcrf.model.rules import all_templates, rule_to_template
 from relcrf.model.spec import (
     DerivedRelation,
@@ -231,6 +232,11 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
             yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, hint)
         elif declarations.has_known_types(spec, template.parameters):
             scope = NameScope(spec, template.parameters, template.where)
+            if numbers := numeric_terms(template.over, scope):
+                message = (
+                    f"'{gate.template}' has a gate, but lists the number '{clauses.render_expression(numbers[0])}'"
+                )
+                yield Diagnostic("E160", message, gate.span, "remove the gate; only discrete variables have gates")
             for feature in gate.by:
                 yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
             yield from clauses.check_not_learned(spec, gate.by, f"the gate of '{gate.template}'")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from relcrf.errors import Diagnostic, listing, suggestion
 from relcrf.language.declarations import has_known_types
+from relcrf.language.numeric_terms import check_numeric_terms
 from relcrf.language.recursion import find_cycle
 from relcrf.language.render import render_expression as render_expression
 from relcrf.model import expressions as e
@@ -178,7 +179,9 @@ def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
         if len(template.over) > 1 and item in template.over[:k]:
             message = f"'{render_expression(item)}' occurs twice in 'over'"
             yield Diagnostic("E122", message, item.span, "list each term once")
-    if not is_table(template.over, scope):
+    numeric_problems = list(check_numeric_terms(scope, template))
+    yield from numeric_problems
+    if not is_table(template.over, scope) and not numeric_problems:
         yield from _check_formula(scope, template.over[0])
     yield from _check_symmetric(scope, template)
     n_values, n_expected = len(template.options.initial_values), n_patterns(template, scope)

@@ -9,7 +9,7 @@ from relcrf.errors import Diagnostic, Hint, MissingDeclaration, Span, listing, s
 from relcrf.language.keywords import RESERVED, is_name, is_reserved
 from relcrf.model import spec as s
 from relcrf.model.spec import fold_name
-from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
+from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Real, Vector
 
 _NamedDeclaration: TypeAlias = (
     s.Domain | s.Entity | s.Relation | s.RandomRelation | s.DerivedRelation | s.Feature | s.Template | s.Rule
@@ -113,12 +113,18 @@ def _check_attribute_use(owner: s.Entity | s.Relation, attribute: s.AttributeDec
         message = "attributes of tuples cannot be predicted"
         hint = f"predict a relation: predict relation {owner.name}(...) : {attribute.type}"
         yield Diagnostic("E123", message, attribute.span, hint)
-    elif attribute.is_random and not isinstance(attribute.type, DomainType | Bool):
+    elif attribute.is_random and not _may_be_random(attribute):
         message = f"an attribute of type {attribute.type} cannot be {'latent' if attribute.latent else 'predicted'}"
-        yield Diagnostic("E123", message, attribute.span, "use a domain or bool as its type")
+        hint = f"use a domain{', bool or real' if attribute.predicted else ' or bool'} as its type"
+        yield Diagnostic("E123", message, attribute.span, hint)
     elif isinstance(owner, s.Relation) and isinstance(attribute.type, Bag | Vector):
         message = f"attributes of tuples cannot have type {attribute.type}"
         yield Diagnostic("E123", message, attribute.span, "declare it as an attribute of an entity")
+
+
+def _may_be_random(attribute: s.AttributeDeclaration) -> bool:
+    """Return True if an attribute of the type can be predicted or latent; a latent variable has a list of states."""
+    return isinstance(attribute.type, DomainType | Bool) or (attribute.predicted and isinstance(attribute.type, Real))
 
 
 def check_random_type(spec: s.ModelSpec, relation: s.RandomRelation) -> Iterator[Diagnostic]:

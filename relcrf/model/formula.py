@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from relcrf.errors import Diagnostic
 from relcrf.model import expressions as e
 from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
-from relcrf.model.types import Bool, DomainType, ValueType
+from relcrf.model.types import Bool, DomainType, Real, ValueType
 from relcrf.model.typing import NameScope
 
 
@@ -21,6 +21,16 @@ def is_table(over: tuple[e.Expression, ...], scope: NameScope) -> bool:
     if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
         return False  # a single atom of a boolean relation is a formula
     return all(scope.is_random(item) for item in over)
+
+
+def is_number(item: e.Expression, scope: NameScope) -> bool:
+    """Return True if an item of `over` is a predicted attribute of type real."""
+    return scope.is_random(item) and isinstance(scope.type_of(item), Real)
+
+
+def numeric_terms(over: tuple[e.Expression, ...], scope: NameScope) -> list[e.Attribute | e.Atom]:
+    """Return the predicted numbers in `over`, in the order of their first occurrence."""
+    return [term for term in scope_terms(over, scope) if is_number(term, scope)]
 
 
 def n_states(kind: ValueType, spec: ModelSpec) -> int:
@@ -38,6 +48,10 @@ def n_patterns(template: Template, scope: NameScope) -> int:
     if not is_table(template.over, scope):
         return 1
     sizes = [n_states(scope.type_of(item), scope.spec) for item in template.over]
+    if numeric_terms(template.over, scope):
+        return 2 * math.prod(
+            size for item, size in zip(template.over, sizes, strict=True) if not is_number(item, scope)
+        )
     return sizes[0] * (sizes[0] + 1) // 2 if template.symmetric else math.prod(sizes)
 
 

@@ -30,7 +30,7 @@ from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
-from relcrf.model.types import Bool, Date, DomainType, Vector
+from relcrf.model.types import Bool, Date, DomainType, Real, Vector
 
 MAX_ENUM_VALUES = 500_000
 """Maximum number of values of an open domain that is also stored as a DuckDB type. A cast to a type is several times faster
@@ -118,7 +118,7 @@ class ColumnCoder:
                 self.bound.notes.append(
                     f"{table.location} has no column '{attribute.name}': all its values are query variables{remark}"
                 )
-                return "NULL::INTEGER"
+                return f"NULL::{'DOUBLE' if isinstance(attribute.type, Real) else 'INTEGER'}"
             self._report_missing_column(owner, attribute.name, table)
             return None
         if self._report_nested_values(table, column, f"{owner}.{attribute.name} is declared {attribute.type}"):

@@ -35,6 +35,10 @@ from relcrf.model.types import Bool, Vector
 
 T = TypeVar("T")
 
+INITIAL_LOG_PAIR_WEIGHT = -2.0
+"""Initial logarithm of the weights of two numbers: a weak coupling, with a correlation of 0.1 between two numbers. From a weight
+near 0, whose gradient is as small as the weight itself, learning would not start."""
+
 HARD_WEIGHT = 1000.0
 """Cost of violating a hard formula, in nats; exp(-1000) underflows to 0 in double precision."""
 
@@ -334,4 +338,6 @@ def _make_weight_block(
     )
     if len(options.initial_values) > 1 and len(options.initial_values) != n_patterns:
         raise UsageError(initial_values_error(next(t for t in templates if t.options is options), n_patterns))
-    return WeightBlock(name, n_features, n_patterns, options.init or 0.0, options.fixed, options.l1, options.l2)
+    default = INITIAL_LOG_PAIR_WEIGHT if lowered_templates[0].n_numbers == 2 else 0.0
+    initial = default if options.init is None else options.init
+    return WeightBlock(name, n_features, n_patterns, initial, options.fixed, options.l1, options.l2)

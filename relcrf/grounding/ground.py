@@ -96,7 +96,12 @@ def ground(
     return Grounding(
         bound.spec,
         bound,
-        FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(block.weights for block in blocks))),
+        FactorGraph(
+            cardinality,
+            tuple(groups),
+            WeightLayout(tuple(block.weights for block in blocks)),
+            numeric=tuple((block.start, block.start + block.count) for block in variables if block.is_numeric),
+        ),
         tuple(variables),
         np.concatenate(states) if states else np.empty(0, dtype=np.int32),
         tuple(block.info for block in blocks),

@@ -34,7 +34,7 @@ from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.random_pairs import RandomPairs, ground_random_pairs
 from relcrf.grounding.variable_names import find_variable, format_variables, read_arguments, similar_arguments
-from relcrf.grounding.variables import VariableBlock, find_block, read_argument_texts
+from relcrf.grounding.variables import VariableBlock, find_block, read_argument_texts, read_numbers
 from relcrf.kernels.distinct import distinct
 from relcrf.language.render import render_expression
 from relcrf.model.expressions import Attribute
@@ -91,6 +91,15 @@ class Grounding:
     def latent(self) -> np.ndarray:
         """Mask of the latent variables, which are never observed; shape (n_variables,), bool."""
         return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Value of each variable that is a number, shape (n_variables,); nan if unknown, and for discrete variables."""
+        nothing = np.broadcast_to(np.nan, self.graph.n_variables)
+        if not any(block.is_numeric for block in self.blocks):
+            return nothing
+        parts = [read_numbers(self.bound, b) if b.is_numeric else nothing[: b.count] for b in self.blocks]
+        return np.concatenate(parts)
 
     @cached_property
     def candidates(self) -> tuple[CandidateSpace, ...]:
@@ -178,6 +187,15 @@ class Grounding:
         """Return the names of some variables, shape (n,), object."""
         return format_variables(self.bound, self.blocks, variables)
 
+    def values_in_data(self, block: VariableBlock, variables: np.ndarray) -> np.ndarray:
+        """Return the values of some variables of a block in the data, shape (n,), object; None if unknown."""
+        if block.is_numeric:
+            numbers: np.ndarray = self.numbers[variables].astype(object)
+            numbers[self.states[variables] < 0] = None
+            return numbers
+        values: np.ndarray = np.asarray([*block.values, None], dtype=object)
+        return np.asarray(values[self.states[variables]])
+
     def find_variable(self, text: str) -> int:
         """Return the index of the variable with the given name, in which keys may be quoted.
 
@@ -240,7 +258,7 @@ class Grounding:
             for name, texts in zip(arguments, read_arguments(self.bound, block, variables), strict=True):
                 columns.setdefault(name, texts)
         for (block, _), term, variables in slots:
-            columns[render_expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
+            columns[render_expression(term)] = self.values_in_data(block, variables)
         # A column of `over` that is also an item of `per` or a feature is included only once.
         for name, texts in zip(_key_names(lowered), self._key_texts(lowered, rows.keys), strict=True):
             columns.setdefault(name, texts)

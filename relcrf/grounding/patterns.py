@@ -13,7 +13,7 @@ from relcrf.execution.memory import MemoryUse, require_memory
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.language.render import render_expression
 from relcrf.model.expressions import Atom, Attribute, Boolean, Comparison, Connective, Expression, Not
-from relcrf.model.types import Bool, DomainType
+from relcrf.model.types import Bool, DomainType, Real
 
 MAX_PATTERNS = 1_000_000
 """Maximum number of patterns of a table."""
@@ -23,6 +23,13 @@ ARRAYS_PER_FORMULA = 4
 
 MIN_PATTERN_BYTES = 1 << 20
 """Size of patterns below which the available memory is not queried, which would take longer than the patterns."""
+
+NUMBER_PATTERNS = ("mean", "log precision")
+"""Names of the weights of a feature in a template over one number."""
+
+NUMERIC_PAIR_PATTERNS = ("log difference", "log sum")
+"""Names of the weights of a feature in a template over two numbers: the logarithms of the weights d and s of the squared
+difference and the squared sum, see `graph/numeric_graph.py`."""
 
 COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
@@ -44,7 +51,10 @@ def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) ->
     if not lowered.is_table:
         return 1
     sizes = [len(v) for v in values]
-    return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else math.prod(sizes)
+    n_joint_states = math.prod(sizes)
+    if lowered.n_numbers:
+        return 2 * n_joint_states
+    return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else n_joint_states
 
 
 def is_agreement(lowered: LoweredTemplate) -> bool:
@@ -88,6 +98,12 @@ def pattern_names(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> 
     if count_patterns(lowered, values) > MAX_PATTERNS:
         message = f"the table of template '{lowered.template.name}' has more than a million states"
         raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over' instead, such as a.x == b.x"))
+    if lowered.n_numbers == 2:
+        return NUMERIC_PAIR_PATTERNS
+    if lowered.n_numbers:
+        discrete = [v for v, kind in zip(values, lowered.term_types, strict=True) if not isinstance(kind, Real)]
+        states = ["".join(f"{state}, " for state in joint) for joint in product(*discrete)]
+        return tuple(f"{state}{quantity}" for quantity in NUMBER_PATTERNS for state in states)
     if lowered.template.symmetric:
         (state_names, _) = values
         return tuple(f"{a}, {b}" for k, a in enumerate(state_names) for b in state_names[k:])
@@ -106,6 +122,10 @@ def state_patterns(
         values: values of each random term's domain, in the order of `lowered.terms`.
         evidence: truth value (0 or 1) or code (-1 if missing) of each subexpression that depends on evidence.
     """
+    if lowered.n_numbers:
+        # Both weights of a joint state; the factors of numbers are not products of patterns, see `graph/numeric_graph.py`.
+        n_joint_states = math.prod(map(len, values))
+        return np.tile(np.eye(n_joint_states), 2)
     if lowered.is_table:
         return _symmetric_patterns(len(values[0])) if lowered.template.symmetric else None
     states = np.indices([len(v) for v in values]).reshape(len(values), -1)

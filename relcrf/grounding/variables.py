@@ -12,15 +12,19 @@ from relcrf.columns.offsets import offsets
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.empty_domain import empty_domain_error
-from relcrf.data.names import listed_table, relation_table
+from relcrf.data.names import attribute_column, entity_table, listed_table, relation_table
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.estimate import check_budget
 from relcrf.grounding.lower import LoweringContext, lower_random_relation
 from relcrf.model.expressions import Atom, Attribute
 from relcrf.model.spec import RandomRelation
-from relcrf.model.types import BOOL_VALUES, Bool, ValueType
+from relcrf.model.types import BOOL_VALUES, Bool, Real, ValueType
 from relcrf.model.typing import NameScope
+
+NUMERIC_VALUES = ("number",)
+"""The values of a predicted number. For all that counts states, it has the single state 0, which is unknown (-1) if the number is
+missing; `Grounding.numbers` contains the number itself."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class VariableBlock:
     is_latent: bool = False
 
     @property
+    def is_numeric(self) -> bool:
+        """True if the variables are numbers."""
+        return self.values == NUMERIC_VALUES
+
+    @property
     def name(self) -> str:
         """The name of the block: the name of the attribute, such as `Page.category`, or of the relation."""
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
@@ -74,6 +83,8 @@ def find_block(term: Attribute | Atom, scope: NameScope, blocks: Sequence[Variab
 
 def domain_values(bound: BoundModel, value_type: ValueType) -> Sequence[str]:
     """Return the values of a random term's type, in the order of its states."""
+    if isinstance(value_type, Real):
+        return NUMERIC_VALUES
     return BOOL_VALUES if isinstance(value_type, Bool) else bound.domains[getattr(value_type, "domain", "")]
 
 
@@ -138,10 +149,19 @@ def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
 
 def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
     """Return the states of a block's variables in the data, shape (count,), int32; -1 if unknown."""
+    if block.is_numeric:
+        return np.where(np.isnan(read_numbers(bound, block)), -1, 0).astype(np.int32)
     if block.attribute is not None:
         return bound.codes(block.owner, block.attribute)
     query = f"SELECT state FROM {quoted(relation_table(block.owner))} ORDER BY vid"
     return np.asarray(bound.connection.execute(query).fetchnumpy()["state"], dtype=np.int32)
+
+
+def read_numbers(bound: BoundModel, block: VariableBlock) -> np.ndarray:
+    """Return the values of a block of numbers in the data, shape (count,), float64; nan if unknown."""
+    column, table = quoted(attribute_column(block.attribute or "")), quoted(entity_table(block.owner))
+    query = f"SELECT coalesce({column}, 'nan')::DOUBLE AS value FROM {table} ORDER BY vid"
+    return np.asarray(bound.connection.execute(query).fetchnumpy()["value"], dtype=np.float64)
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:

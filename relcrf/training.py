@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.automatic_sharding import shard_if_large
+from relcrf.backends.automatic_sharding import fit_with_sharding
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
@@ -188,6 +188,12 @@ class Training:
         """Return a copy with some settings of the backend replaced."""
         return replace(self, system=replace(self.system, **settings))
 
+    def _calibrate(self, problem: Problem, learned: FitResult) -> FitResult:
+        # The backend `auto` calibrates the weights itself, unless it trains without a comparison or the graph is large.
+        if not self.calibrate or "calibration" in learned.summary:
+            return learned
+        return calibrate_temperature(problem, learned.system or self.system, learned, folds=self.calibrate)
+
     @SingleThreadedBlas()
     def run(self, monitor: Monitor | None = None, executor: AbstractExecutor | None = None) -> LearnedModel:
         """Learn the weights.
@@ -198,16 +204,11 @@ class Training:
         """
         problem, system, grounding = self.problem, self.system, self.ground_graph
         started = time.perf_counter()
-        with (
-            progress_monitor() as display,
-            shard_if_large(grounding.bound.dataset.store, problem, system, executor, learning=True) as shards,
-        ):
+        with progress_monitor() as display:
             monitor = monitor or LogMonitor(display)
-            learned = system.fit(shards or problem, monitor)
+            store = grounding.bound.dataset.store
+            learned = fit_with_sharding(store, problem, system, monitor, executor, self._calibrate)
             chosen = learned.system or system
-            # The backend `auto` calibrates the weights itself, unless it trains without a comparison or the graph is large.
-            if self.calibrate and "calibration" not in learned.summary:
-                learned = calibrate_temperature(problem, chosen, learned, folds=self.calibrate)
         if learned.chosen_candidates:
             spaces = {space.pairs.name: space for space in grounding.candidates}
             texts = {name: spaces[name].pair_texts(pairs) for name, pairs in learned.chosen_candidates.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
 from relcrf.backends.memory_needs import problem_memory, shared_memory
+from relcrf.backends.numeric_targets import fit_with_numbers, infer_with_numbers
 from relcrf.backends.sharded import ShardedProblem, infer_shards, shard_problem, unload_shards
 from relcrf.data.store import Store
 from relcrf.execution import memory
@@ -83,5 +84,31 @@ def infer_with_sharding(
     Args:
         observe: Function that receives the progress of an iterative method if the problem is not sharded.
     """
-    with shard_if_large(store, problem, backend, executor) as sharded:
-        return infer_shards(sharded, backend, vectors) if sharded else backend.infer(problem, vectors, observe)
+
+    def infer(discrete: Problem) -> InferenceResult:
+        with shard_if_large(store, discrete, backend, executor) as sharded:
+            return infer_shards(sharded, backend, vectors) if sharded else backend.infer(discrete, vectors, observe)
+
+    return infer(problem) if problem.numbers is None else infer_with_numbers(problem, vectors, infer)
+
+
+def fit_with_sharding(
+    store: Store | None,
+    problem: Problem,
+    backend: AbstractBackend,
+    monitor: Monitor,
+    executor: AbstractExecutor | None = None,
+    finish: Callable[[Problem, FitResult], FitResult] = lambda problem, learned: learned,
+) -> FitResult:
+    """Train a backend on a problem, in shards if it is large, and learn the distribution of its numbers.
+
+    Args:
+        finish: Function that changes the result for the discrete variables, given their problem.
+    """
+
+    def fit(discrete: Problem) -> FitResult:
+        with shard_if_large(store, discrete, backend, executor, learning=True) as sharded:
+            learned = backend.fit(sharded or discrete, monitor)
+        return finish(discrete, learned)
+
+    return fit(problem) if problem.numbers is None else fit_with_numbers(problem, backend, fit, monitor)

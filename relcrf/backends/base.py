@@ -19,11 +19,13 @@ from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
+from relcrf.graph.numeric_graph import NumericTargets
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.random_pairs import RandomPairs
 from relcrf.inference.coordinate_ascent import modes
+from relcrf.inference.gaussian import NumberMarginals
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.histogram import Histogram
@@ -58,6 +60,8 @@ class Problem:
         excluded: Mask of the absent variables that no part of training may use, shape (n_variables,), bool, e.g. those
             of later periods; other absent variables are unlabelled variables of the graph. None excludes no variables.
         memory_limit: The user's limit on the memory for learning, in bytes; None permits all available memory.
+        numbers: The predicted numbers with their factors, which `graph` does not contain; None for a model without numbers.
+            In `graph`, a number is a variable with one state.
         random_pairs: Random pairs that the random relations do not admit, for backends that learn without labels.
     """
 
@@ -73,6 +77,7 @@ class Problem:
     excluded: np.ndarray | None = field(default=None, kw_only=True)
     memory_limit: int | None = field(default=None, kw_only=True)
     random_pairs: tuple[RandomPairs, ...] = field(default=(), kw_only=True)
+    numbers: NumericTargets | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
@@ -354,6 +359,7 @@ class InferenceResult:
         n_messages: Number of messages sent; None if the backend does not count messages.
         find_map_states: Function that computes `map_states`, which may take much longer than the marginals; None selects the
             most probable state of each variable.
+        numbers: The marginals of the free numbers; None for a problem without numbers.
     """
 
     variables: np.ndarray
@@ -364,6 +370,7 @@ class InferenceResult:
     verdict: Verdict
     n_messages: int | None = None
     find_map_states: Callable[[], np.ndarray] | None = None
+    numbers: NumberMarginals | None = None
 
     @cached_property
     def map_states(self) -> np.ndarray:

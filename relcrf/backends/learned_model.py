@@ -18,6 +18,7 @@ from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.patterns import NUMBER_PATTERNS
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 from relcrf.model.spec import ModelSpec, OpenDomain
@@ -58,10 +59,18 @@ def _class_frequencies_schema(grounding: Grounding) -> WeightSchema:
     return WeightSchema(WeightLayout(tuple(blocks)), tuple(templates))
 
 
+def _numbers_schema(grounding: Grounding) -> WeightSchema:
+    """Return the schema of the mean and the log precision of each predicted number, to which the templates add."""
+    blocks = [block for block in grounding.blocks if block.is_numeric]
+    layout = WeightLayout(tuple(WeightBlock(block.name, 1, len(NUMBER_PATTERNS)) for block in blocks))
+    return WeightSchema(layout, tuple(TemplateInfo(block.name, ("1",), NUMBER_PATTERNS, None, 1) for block in blocks))
+
+
 SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
     "gates": _gate_schema,
     "pair_unaries": _pair_unaries_schema,
     "class_frequencies": _class_frequencies_schema,
+    "numbers": _numbers_schema,
 }
 """Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
 

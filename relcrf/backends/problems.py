@@ -13,6 +13,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.feature_scales import limit_extremes
+from relcrf.graph.numeric_graph import NumericTargets, discrete_part
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.unaries.application import Marginals, apply_features, learn_features
@@ -69,6 +70,7 @@ def training_problem(
         validation=validation,
         memory_limit=grounding.bound.dataset.store.working_bytes,
         random_pairs=grounding.random_pairs if without_labels else (),
+        numbers=numeric_targets(grounding),
     )
 
 
@@ -83,7 +85,13 @@ def train_features(grounding: Grounding, training: np.ndarray) -> tuple[Groundin
 
 def training_graph(grounding: Grounding) -> FactorGraph:
     """Return the graph of a training problem: extreme features are limited, and the domains of variables are known."""
-    return replace(limit_extremes(grounding.graph), known_domains=variable_domains(grounding.blocks))
+    discrete = discrete_part(grounding.graph)
+    return replace(limit_extremes(discrete), known_domains=variable_domains(grounding.blocks))
+
+
+def numeric_targets(grounding: Grounding) -> NumericTargets | None:
+    """Return the predicted numbers of a ground graph; None if it has none."""
+    return NumericTargets(grounding.graph, grounding.numbers) if grounding.graph.numeric else None
 
 
 def training_labels(
@@ -133,6 +141,13 @@ def query_problem(
     grounding = learned.extend_grounding(apply_features(grounding, learned.learned_features, observed))
     roles = np.where(observed, Role.CLAMPED, Role.FREE).astype(np.int8)
     query_mask = ~grounding.latent if queries is None else queries
-    graph = replace(grounding.graph, known_domains=variable_domains(grounding.blocks))
-    problem = Problem(graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=query_mask)
+    graph = replace(discrete_part(grounding.graph), known_domains=variable_domains(grounding.blocks))
+    problem = Problem(
+        graph,
+        roles,
+        grounding.states,
+        lazy_gates=grounding.lazy_gates,
+        queries=query_mask,
+        numbers=numeric_targets(grounding),
+    )
     return grounding, learned.vectors_for(grounding), problem

@@ -170,7 +170,7 @@ def fingerprint(
         for array in side.kernel_cells:
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.graph.cardinality.tobytes())
-    for group in problem.graph.groups:
+    for group in grounding.graph.groups:
         scope = group.scope
         scope_arrays = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
         for array in (*scope_arrays, *group.features.arrays()):
@@ -184,6 +184,8 @@ def fingerprint(
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())
+    if problem.numbers is not None:
+        digest.update(problem.numbers.values.tobytes())
     if problem.validation is not None:
         digest.update(problem.validation.tobytes())
     return digest.hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
+from relcrf.backends.automatic_sharding import fit_with_sharding, infer_with_sharding
 from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.problems import query_problem, training_problem
@@ -39,9 +39,7 @@ def fit_fold(
     store: Store | None = None,
 ) -> FitResult:
     """Train on the training labels of a fold; for the arguments and errors see `predict_fold`."""
-    learning = fold.learning_problem(problem)
-    with shard_if_large(store, learning, system, learning=True) as pieces:
-        return system.fit(pieces or learning, monitor or Monitor())
+    return fit_with_sharding(store, fold.learning_problem(problem), system, monitor or Monitor())
 
 
 @SingleThreadedBlas()

@@ -24,6 +24,7 @@ from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_lar
 from relcrf.backends.base import Monitor
 from relcrf.backends.latent_scores import latent_scores as latent_scores
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
@@ -326,6 +327,7 @@ def select(
         validation: Variables whose labels are held out and scored, as in `fit`. Default: see `options`.
         options: `holdout` or `held_out`, `seed` and `by` of `select_settings`, and settings that are not selected.
     """
+    require_no_numbers(grounding.spec, "the selection of settings")
     uses_candidates = backend_class(backend).uses_candidates
     problem = training_problem(grounding, hidden, validation=validation, with_candidates=uses_candidates)
     return selection.select_settings(problem, backend, grid, **options)
@@ -580,6 +582,7 @@ def joint_log_likelihood(
         executor, settings: See `predict`.
     """
     learned = trained.learned
+    require_no_numbers(learned.spec, "the joint log-likelihood")
     system = learned.configure_backend(**settings)
     all_variables = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = query_problem(learned, grounding, all_variables if hidden is None else hidden)

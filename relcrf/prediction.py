@@ -10,13 +10,17 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.backends.base import InferenceResult
-from relcrf.backends.calibration_labels import CalibrationLabels
+from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.inference.gaussian import NumberMarginals
 from relcrf.inference.result import Verdict
+
+DEFAULT_COVERAGE = 0.9
+"""Probability of the intervals of numbers in a table."""
 
 
 def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
@@ -78,6 +82,13 @@ class Prediction:
         """
         return find_variable_block(self.grounding, attribute)
 
+    def _discrete_block(self, attribute: str | None) -> VariableBlock:
+        block = self.block(attribute)
+        if block.is_numeric:
+            message = f"'{block.name}' is a number, which has no values with probabilities"
+            raise UsageError(Diagnostic("E379", message, hint="read its 'means', 'deviations' or 'intervals'"))
+        return block
+
     @property
     def verdict(self) -> Verdict:
         """The convergence status of inference, which shows how reliable the probabilities are."""
@@ -90,11 +101,42 @@ class Prediction:
 
     def variables(self, attribute: str | None = None) -> np.ndarray:
         """Return the query variables of an attribute, ascending."""
-        return np.asarray(self.inferred.variables[self._nodes(self.block(attribute))])
+        block = self.block(attribute)
+        return self._numbers(block).variables if block.is_numeric else self.inferred.variables[self._nodes(block)]
+
+    def _numbers(self, block: VariableBlock) -> NumberMarginals:
+        if not block.is_numeric or self.inferred.numbers is None:
+            message = f"'{block.name}' is not a number"
+            raise UsageError(Diagnostic("E379", message, hint="read its 'probabilities'"))
+        mask = np.zeros(len(self.grounding.states), dtype=bool)
+        mask[block.start : block.start + block.count] = True
+        return self.inferred.numbers.select(mask)
+
+    def means(self, attribute: str | None = None) -> np.ndarray:
+        """Return the expected values of the query variables of an attribute that is a number, shape (n,)."""
+        return self._numbers(self.block(attribute)).means
+
+    def deviations(self, attribute: str | None = None) -> np.ndarray:
+        """Return the standard deviations of the query variables of an attribute that is a number, shape (n,)."""
+        return self._numbers(self.block(attribute)).deviations
+
+    def intervals(self, attribute: str | None = None, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper limits of intervals of the query variables of a number, shape (n,) each.
+
+        If the run has held-out numbers of the attribute, the intervals contain the true number with at least the probability
+        `coverage` as those of `sets` do; otherwise, if the model is right.
+
+        Raises:
+            UsageError: The attribute is not a number (E379), or the coverage is not between 0 and 1 (E376).
+        """
+        require_coverage(coverage)
+        block = self.block(attribute)
+        labels = self.calibration.get(block.name)
+        return self._numbers(block).intervals(1.0 - coverage if labels is None else labels.min_probability(coverage))
 
     def probabilities(self, attribute: str | None = None) -> np.ndarray:
         """Return the marginals of the query variables of an attribute, shape (n, n_values)."""
-        block = self.block(attribute)
+        block = self._discrete_block(attribute)
         starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
@@ -104,7 +146,7 @@ class Prediction:
         Raises:
             UsageError: If the name is unknown or ambiguous, or the run has no held-out labels (E375).
         """
-        name = self.block(attribute).name
+        name = self._discrete_block(attribute).name
         if name not in self.calibration:
             message = f"the run has no held-out labels of {name}, on which prediction sets are calibrated"
             hint = "train again with --calibrate 5, or with the default backend and enough labels"
@@ -138,16 +180,15 @@ class Prediction:
 
         The columns are the entity's key or the tuple's arguments, the most probable value, the probability of this
         value, the values of the prediction set, the value in the most probable joint state, and the probability of each
-        value (for at most 50 values).
+        value (for at most 50 values). Those of a number are the keys, the expected value, the standard deviation, and the
+        limits of an interval (see `intervals`).
 
         Args:
             with_probabilities: Whether to include the probability of each value.
-            coverage, each_value: See `sets`; without a coverage, the column of the sets is omitted.
+            coverage, each_value: See `sets`; without a coverage, the column of the sets is omitted. The default coverage of
+                the intervals of numbers is 0.9.
         """
         block = self.block(attribute)
-        nodes, probabilities = self._nodes(block), self.probabilities(attribute)
-        values = np.asarray(block.values, dtype=object)
-        best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
         queried = self.variables(attribute) - block.start
         columns: dict[str, np.ndarray] = {}
 
@@ -159,6 +200,16 @@ class Prediction:
 
         for name, texts in zip(block.argument_names, self.grounding.argument_texts(block), strict=True):
             add(name, texts[queried])
+        if block.is_numeric:
+            low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage)
+            numbers = self._numbers(block)
+            add(block.attribute or "value", numbers.means)
+            for name, column in (("deviation", numbers.deviations), ("low", low), ("high", high)):
+                add(name, column)
+            return Frame(columns)
+        nodes, probabilities = self._nodes(block), self.probabilities(attribute)
+        values = np.asarray(block.values, dtype=object)
+        best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
         add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
         if coverage is not None:

@@ -22,6 +22,7 @@ from relcrf.inference.result import Verdict
 from relcrf.learning.gaussian_likelihood import MAX_LOG_WEIGHT, GaussianLikelihood, NumberWeights
 from relcrf.learning.lbfgs import Lbfgs, OptimiserState
 from relcrf.learning.number_fit import NumberProblem, minimise
+from relcrf.model.spec import ModelSpec
 
 NUMERIC_BACKENDS = ("auto", "dense", "local")
 """Backends that learn models with predicted numbers."""
@@ -41,6 +42,15 @@ def require_numeric_backend(name: str) -> None:
     if name not in NUMERIC_BACKENDS:
         message = f"backend '{name}' cannot learn a model that predicts numbers"
         raise UsageError(Diagnostic("E378", message, hint="use --backend auto, dense or local"))
+
+
+def require_no_numbers(spec: ModelSpec, action: str) -> None:
+    """Raise UsageError if a model predicts numbers, which an action such as `explain` does not support (E379)."""
+    names = [f"{entity.name}.{a.name}" for entity in spec.entities for a in entity.attributes if a.is_number]
+    if names:
+        message = f"{action} does not support models that predict numbers, such as {names[0]}"
+        hint = "use predict or evaluate, or a model without 'predict' before this attribute"
+        raise UsageError(Diagnostic("E379", message, hint=hint))
 
 
 def without_numbers(problem: Problem) -> Problem:

@@ -9,6 +9,7 @@ import numpy as np
 
 from relcrf.backends.base import Problem
 from relcrf.graph.labelled_factors import Homophily, count_seen_factors, measure_homophily
+from relcrf.graph.numeric_graph import numeric_slots
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
@@ -61,7 +62,8 @@ def template_statistics(grounding: Grounding, problem: Problem) -> tuple[Templat
         if not groups:
             continue
         block = graph.layout.blocks[groups[0].block]
-        homophily = measure_homophily(groups, labels, domain)
+        is_numeric = any(numeric_slots(grounding.graph, group) for group in groups)
+        homophily = None if is_numeric else measure_homophily(groups, labels, domain)
         out.append(
             TemplateStatistics(
                 name,

@@ -69,21 +69,28 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def _print_fold_scores(evaluation: Evaluation, attribute: str) -> None:
-    scores = [one for name in evaluation.results for one in evaluation.predictions.fold_scores(name)]
+    predictions = evaluation.predictions
+    measures = ("mae", "crps") if predictions.is_numeric(attribute) else ("accuracy", "log_loss")
+    scores = [
+        (one, values)
+        for name in evaluation.results
+        for one, values in zip(
+            predictions.fold_scores(name), predictions.fold_measures(name, attribute, measures), strict=True
+        )
+    ]
     rows = [
         (
             one.fold,
             f"{one.backend} ({one.chosen})" if one.chosen else one.backend,
-            one.scores[attribute].accuracy,
-            one.scores[attribute].log_likelihood,
+            *(values[name] for name in measures),
             one.scores[attribute].n,
             one.seconds_learn + one.seconds_infer,
         )
         for fold in evaluation.folds
-        for one in scores
+        for one, values in scores
         if one.fold == fold.name
     ]
-    columns = ("held-out fold", "backend", "accuracy", "log-likelihood", "n", "seconds")
+    columns = ("held-out fold", "backend", *(name.replace("_", " ") for name in measures), "n", "seconds")
     print_table(f"{attribute}, by fold", columns, rows)
 
 

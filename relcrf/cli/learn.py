@@ -62,6 +62,9 @@ from relcrf.evaluation.selection import SettingsSelection
 from relcrf.files import remove_folder, require_suffix, write_text
 from relcrf.training import TrainingRequest
 
+SHOWN_COLUMNS = 4
+"""Number of columns of predictions that are printed: the key, the most probable value, its probability, and the next one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions:
@@ -411,8 +414,9 @@ def predict(
     for template, count in prediction.unseen_keys.items():
         print_note(f"{count:,} keys of template '{template}' did not occur in training; they have no learned weights")
     for name, frame in frames.items():
-        shown = [row[:4] for row in frame.rows(10)]
-        print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:4], shown)
+        width = SHOWN_COLUMNS + prediction.block(name).is_numeric
+        shown = [row[:width] for row in frame.rows(10)]
+        print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:width], shown)
     if coverage is not None:
         print_sets_of_predictions(prediction, names, coverage, each_value)
     print_line(f"inferred in {prediction.seconds:.2f} s ({verdict})" + (f"; wrote {out}" if out else ""))

@@ -32,6 +32,9 @@ def describe_sets(
     """Return the mean size of the prediction sets of each attribute, and the labels on which they are calibrated."""
     out: dict[str, dict[str, Any]] = {}
     for name in names:
+        if prediction.block(name).is_numeric:
+            out[prediction.block(name).name] = _describe_intervals(prediction, name, coverage)
+            continue
         labels, sets = (
             prediction.calibration_labels(name),
             prediction.sets(name, coverage=coverage, each_value=each_value),
@@ -47,10 +50,27 @@ def describe_sets(
     return out
 
 
+def _describe_intervals(prediction: Prediction, name: str, coverage: float) -> dict[str, Any]:
+    low, high = prediction.intervals(name, coverage)
+    labels = prediction.calibration.get(prediction.block(name).name)
+    return {
+        "coverage": coverage,
+        "mean_width": float((high - low).mean()) if len(low) else float("nan"),
+        "labels": 0 if labels is None else len(labels.variables),
+    }
+
+
 def print_sets_of_predictions(prediction: Prediction, names: Sequence[str], coverage: float, each_value: bool) -> None:
     """Print the guarantee and the mean size of the prediction sets of each attribute."""
     condition = ", whatever it is," if each_value else ""
     for name, sets in describe_sets(prediction, names, coverage, each_value).items():
+        if prediction.block(name).is_numeric:
+            source = f"calibrated on {sets['labels']:,} held-out numbers" if sets["labels"] else "if the model is right"
+            print_note(
+                f"each interval contains the true {name} with probability {coverage:g}, {source}; "
+                f"mean width {sets['mean_width']:.4g}"
+            )
+            continue
         print_note(
             f"each set contains the true value of {name}{condition} with probability {coverage:g}, calibrated on "
             f"{sets['labels']:,} held-out labels; mean size {sets['mean_size']:.2f}"
@@ -77,19 +97,24 @@ def print_set_measures(
             )
             print_note(f"prediction sets of {attribute} cannot be calibrated, because {source}; {hint}")
             continue
+        is_numeric = evaluation.predictions.is_numeric(attribute)
         rows = [
             (
                 system,
                 f"{one.coverage:.4f} [{one.low:.3f}, {one.high:.3f}]",
                 "" if one.lowest != one.lowest else f"{one.lowest:.4f}",
-                f"{one.mean_size:.2f}",
-                f"{one.fraction_certain:.1%}",
+                f"{one.mean_size:.4g}" if is_numeric else f"{one.mean_size:.2f}",
+                "" if is_numeric else f"{one.fraction_certain:.1%}",
             )
             for system, one in measures[attribute].items()
         ]
         columns = ("", "contain the label", "worst value", "mean size", "single value")
         n_labels = min(one.n_calibration for one in measures[attribute].values())
-        title = f"{attribute}, prediction sets for a coverage of {coverage:g}, calibrated on {n_labels:,} labels"
-        print_table(title, columns, rows)
+        kind = "intervals" if is_numeric else "prediction sets"
+        title = f"{attribute}, {kind} for a coverage of {coverage:g}, calibrated on {n_labels:,} labels"
+        if is_numeric:
+            print_table(title, ("", "contain the number", "mean width"), [(row[0], row[1], row[3]) for row in rows])
+        else:
+            print_table(title, columns, rows)
         for note in dict.fromkeys(one.note for one in measures[attribute].values() if one.note):
             print_note(note)

@@ -8,8 +8,9 @@ from relcrf.evaluation.chosen_backend import BackendChoice
 
 def print_choice(choice: BackendChoice) -> None:
     """Print the candidates, best first, and the reason for the choice."""
-    if choice.reason:
-        print_note(choice.sentence)
+    if choice.reason or not choice.trials:  # without discrete variables, there is nothing to compare
+        if choice.reason:
+            print_note(choice.sentence)
         return
     names = ("log_likelihood", "accuracy", "seconds")
     rows = [

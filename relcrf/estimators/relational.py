@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
 from relcrf.api import Model
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.registry import DEFAULT_BACKEND
 from relcrf.data.frame import Frame
 from relcrf.data.given_data import to_dataset
@@ -124,6 +125,7 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             self.feature_names_in_ = np.array([f"{t.name}.{c}" for t in tables for c in t.columns], dtype=object)
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
+        require_no_numbers(grounding.spec, "the estimator of labels of keys")
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         if y is None or len(y) != len(variables):

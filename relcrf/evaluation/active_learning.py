@@ -25,6 +25,7 @@ from scipy.sparse import coo_array, csc_array, csr_array
 
 from relcrf.backends.base import InferenceResult
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
@@ -174,6 +175,7 @@ def ask(
             exist (E212).
         UsageError: The budget is less than every cost (E448); the backend does not report influence (E368).
     """
+    require_no_numbers(learned.spec, "the choice of labels")
     started = time.perf_counter()
     system = learned.configure_backend(**settings)
     grounding, vectors, problem = query_problem(learned, grounding, hidden)

@@ -21,6 +21,7 @@ from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.local import LocalBackend
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem, training_problem
 from relcrf.backends.propagation import AbstractPropagationBackend
 from relcrf.backends.pseudo import PseudoBackend
@@ -309,6 +310,7 @@ def audit_labels(
     Raises:
         UsageError, DataError: See `AuditSettings.select_targets`; there are fewer labels than folds (E226, E352).
     """
+    require_no_numbers(learned.spec, "an audit")
     targets = settings.select_targets(grounding)
     if not settings.folds:
         system = learned.configure_backend()

@@ -16,6 +16,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.backends.propagation import AbstractPropagationBackend
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
@@ -106,6 +107,7 @@ class ExplanationCase:
             hidden: Mask of further variables whose labels are hidden, shape (n_variables,), bool.
             settings: Backend settings that override the settings of the training run.
         """
+        require_no_numbers(learned.spec, "an explanation")
         system = learned.configure_backend(**settings)
         is_queried = np.arange(len(grounding.states)) == variable
         grounding, vectors, problem = query_problem(

@@ -41,23 +41,31 @@ def measure_groups(predictions: Predictions, system: str, attribute: str, groups
 
     The columns are the group, its number of labels, accuracy, log loss (mean, in nats), confidence (the mean probability of
     the most probable value), `overconfidence` (confidence minus accuracy), and `low` and `high`, the limits of the 95 %
-    bootstrap interval of the overconfidence.
+    bootstrap interval of the overconfidence. Those of a number are the mean absolute error, the CRPS, the coverage of
+    intervals of probability 0.9, and the bias (the mean of the prediction minus the number) with its interval.
     """
     scored, clusters = predictions.pooled(system, attribute), predictions.clusters(attribute)
     group = groups.index[predictions.test_variables(attribute)]
-    correct, loss = (scored.item_measures[name] for name in ("accuracy", "log_loss"))
-    confidence = scored.probabilities.max(axis=1, initial=0.0)
+    if predictions.is_numeric(attribute):
+        names = ("mae", "crps", "coverage", "bias")
+        items = scored.item_measures
+        columns, bias = [items["mae"], items["crps"], items["coverage_90"]], scored.means - scored.truth
+    else:
+        names = ("accuracy", "log_loss", "confidence", "overconfidence")
+        confidence = scored.probabilities.max(axis=1, initial=0.0)
+        columns = [scored.item_measures["accuracy"], scored.item_measures["log_loss"], confidence]
+        bias = confidence - columns[0]
     sizes = np.bincount(group[group >= 0], minlength=len(groups.names))
     resamples = list(clusters.bootstrap_weights())
     rows = []
     for number in np.argsort(-sizes, kind="stable")[:MAX_GROUPS]:
-        items = np.flatnonzero(group == number)
-        if not len(items):
+        members = np.flatnonzero(group == number)
+        if not len(members):
             break
-        gap = confidence[items] - correct[items]
-        weights = [one[items] for one in resamples]
+        gap = bias[members]
+        weights = [one[members] for one in resamples]
         interval = percentile_interval([float(w @ gap / w.sum()) for w in weights if w.any()])
-        means = (float(values[items].mean()) for values in (correct, loss, confidence))
-        rows.append((groups.names[number], len(items), *means, float(gap.mean()), *interval))
-    figures = dict.fromkeys(("accuracy", "log_loss", "confidence", "overconfidence", "low", "high"), float)
+        means = (float(values[members].mean()) for values in columns)
+        rows.append((groups.names[number], len(members), *means, float(gap.mean()), *interval))
+    figures = dict.fromkeys((*names, "low", "high"), float)
     return Frame.from_rows({groups.column: object, "labels": int, **figures}, rows)

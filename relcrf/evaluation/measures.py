@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,13 @@ class ScoredLabels:
     probabilities: np.ndarray
     truth: np.ndarray
     groups: np.ndarray | None = None
+    compared_measures: ClassVar[tuple[str, ...]] = ("accuracy", "log_loss", "brier")
+    """Measures by which systems are compared: means over labels, so that two systems can be compared label by label."""
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ScoredLabels]) -> ScoredLabels:
+        """Return the items of all parts, without groups."""
+        return cls(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
 
     @property
     def measure_names(self) -> tuple[str, ...]:

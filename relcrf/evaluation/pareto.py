@@ -14,6 +14,7 @@ import numpy as np
 
 from relcrf.backends.base import FitResult, Monitor, Problem
 from relcrf.backends.gated import GatedBackend
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make_backend
 from relcrf.errors import Diagnostic, UsageError
@@ -157,6 +158,7 @@ def pareto(
     if not all(fold.n_test for fold in folds):
         message = "none of the held-out variables has a label"
         raise UsageError(Diagnostic("E319", message, hint="hold out labelled variables"))
+    require_no_numbers(grounding.spec, "a sweep of message costs")
     systems = make_systems(backend, costs, settings)
     problem = training_problem(grounding, learn=False)
     points: list[ParetoPoint] = []

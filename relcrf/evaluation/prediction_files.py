@@ -16,11 +16,13 @@ from relcrf.backends.provenance import file_hashes, fingerprint
 from relcrf.columns.storage import READ_ERRORS
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.number_measures import NumberPredictions, ScoredNumbers
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
 from relcrf.evaluation.splits import Fold
 from relcrf.files import make_folder, remove_folder, replace_folder
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.inference.gaussian import NumberMarginals
 from relcrf.language.render import render
 
 METADATA_FILE = "fold.json"
@@ -119,10 +121,12 @@ class PredictionFolder:
             _require(metadata["identity"] == self._fold_identity(fold), "identity")
             _require(metadata["tables"] == file_hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
             _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
-            tables = [_read_probabilities(path / f"{block.name}.csv", block, variables) for block, variables in tested]
+            files = [(path / f"{block.name}.csv", block, variables) for block, variables in tested]
+            tables = [_read_probabilities(*each) for each in files if not each[1].is_numeric]
             predicted = FoldPrediction.from_tables(fold, self.grounding, tables)
             return replace(
                 predicted,
+                numbers=self._read_numbers([(file, variables) for file, block, variables in files if block.is_numeric]),
                 seconds_learn=learn,
                 seconds_infer=infer,
                 converged=bool(metadata["converged"]),
@@ -133,11 +137,26 @@ class PredictionFolder:
             hint = "choose another --out, or remove this folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
 
+    def _read_numbers(self, files: list[tuple[Path, np.ndarray]]) -> NumberPredictions | None:
+        if not self.grounding.graph.numeric:
+            return None
+        tables = [_read_table(path, variables, len(_FIRST) - 1, 2) for path, variables in files]
+        table = np.concatenate([np.empty((0, 2)), *tables])
+        _require(bool(np.isfinite(table).all() and (table[:, 1] > 0.0).all()), "deviations")
+        variables = np.concatenate([np.empty(0, dtype=np.int64), *(each for _, each in files)])
+        return NumberPredictions(NumberMarginals(variables, *table.T), self.grounding.numbers[variables])
+
     def _frame(self, block: VariableBlock, variables: np.ndarray, predicted: FoldPrediction) -> Frame:
-        scored, values = predicted.block_labels(block), np.asarray(block.values, dtype=object)
-        first = (variables, values[scored.truth], values[scored.modes])
-        columns: dict[str, np.ndarray] = dict(zip(_FIRST, first, strict=True))
-        columns |= {f"p_{value}": scored.probabilities[:, state] for state, value in enumerate(block.values)}
+        scored = predicted.block_labels(block)
+        columns: dict[str, np.ndarray]
+        if isinstance(scored, ScoredNumbers):
+            columns = dict(
+                zip((*_FIRST, "deviation"), (variables, scored.truth, scored.means, scored.deviations), strict=True)
+            )
+        else:
+            values = np.asarray(block.values, dtype=object)
+            columns = dict(zip(_FIRST, (variables, values[scored.truth], values[scored.modes]), strict=True))
+            columns |= {f"p_{value}": scored.probabilities[:, state] for state, value in enumerate(block.values)}
         for name, texts in zip(block.argument_names, self.grounding.argument_texts(block), strict=True):
             while name in columns:
                 name += "_"
@@ -151,14 +170,18 @@ def _read_probabilities(path: Path, block: VariableBlock, variables: np.ndarray)
     Raises:
         ValueError: The table has other variables, or invalid probabilities.
     """
-    before, k = len(_FIRST), len(block.values)
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    _require([int(row[0]) for row in rows] == variables.tolist(), "variables")
-    table = np.array([row[before : before + k] for row in rows], dtype=np.float64).reshape(len(rows), k)
+    table = _read_table(path, variables, len(_FIRST), len(block.values))
     sums = np.abs(table.sum(axis=1) - 1.0)
     _require(bool(((table >= 0) & (table <= 1)).all() and (sums <= SUM_TOLERANCE).all()), "probabilities")
     return table
+
+
+def _read_table(path: Path, variables: np.ndarray, before: int, width: int) -> np.ndarray:
+    """Read the columns from `before` on, shape (n, width); raise ValueError if the table has other variables."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    _require([int(row[0]) for row in rows] == variables.tolist(), "variables")
+    return np.array([row[before : before + width] for row in rows], dtype=np.float64).reshape(len(rows), width)
 
 
 def _require(condition: bool, what: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from relcrf.backends.base import Problem
 from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage
@@ -62,8 +63,8 @@ class SetMeasures:
         coverage: The fraction of sets that contain the label.
         low, high: The limits of the 95 % bootstrap interval of `coverage`.
         lowest: The smallest coverage of the sets of a true value with at least `MIN_LABELS` labels; nan without such a value.
-        mean_size: The mean number of states of a set.
-        fraction_certain: The fraction of sets with a single state.
+        mean_size: The mean number of states of a set, or the mean width of the interval of a number.
+        fraction_certain: The fraction of sets with a single state; nan for numbers.
         n: The number of sets.
         n_calibration: The number of labels on which the sets were calibrated; with several folds, the smallest number.
         note: Why the coverage is not guaranteed; empty if it is.
@@ -121,25 +122,32 @@ def _measure_system(
     folds = predictions.scored_by_fold(system, attribute)
     whole, clusters = predictions.pooled(system, attribute), predictions.clusters(attribute)
     fold_of = np.repeat(np.arange(len(folds)), [len(fold.truth) for fold in folds])
-    rows = np.arange(len(fold_of))
-    probabilities = whole.probabilities[rows, whole.truth]
-    labels = CalibrationLabels(rows, whole.truth, probabilities, clusters.index, clusters.unit, False)
+    rows, is_numeric = np.arange(len(fold_of)), predictions.is_numeric(attribute)
+    probabilities = whole.tail_probabilities() if is_numeric else whole.probabilities[rows, whole.truth]
+    states = np.zeros_like(rows) if is_numeric else whole.truth
+    labels = CalibrationLabels(rows, states, probabilities, clusters.index, clusters.unit, False)
     contains, sizes, n_calibration, note = np.empty(len(rows), dtype=bool), np.empty(len(rows)), [], ""
     for number, fold in enumerate(folds):
         known = labels.select(fold_of != number) if calibration_labels is None else calibration_labels.get(attribute)
         if known is None or not len(known.variables):
             return None
-        sets, note = known.prediction_sets(fold.probabilities, coverage, each_value=each_value), known.note
-        contains[fold_of == number] = sets[np.arange(len(sets)), fold.truth]
-        sizes[fold_of == number] = sets.sum(axis=1)
+        note = known.note
+        if is_numeric:
+            smallest = known.min_probability(coverage)
+            contains[fold_of == number] = fold.tail_probabilities() >= smallest
+            sizes[fold_of == number] = 2.0 * norm.isf(0.5 * smallest) * fold.deviations
+        else:
+            sets = known.prediction_sets(fold.probabilities, coverage, each_value=each_value)
+            contains[fold_of == number] = sets[np.arange(len(sets)), fold.truth]
+            sizes[fold_of == number] = sets.sum(axis=1)
         n_calibration.append(len(known.variables))
     resampled = [float(w @ contains / w.sum()) for w in clusters.bootstrap_weights()]
     return SetMeasures(
         float(contains.mean()),
         *percentile_interval(resampled),
-        _lowest_coverage(contains, whole.truth),
+        float("nan") if is_numeric else _lowest_coverage(contains, whole.truth),
         float(sizes.mean()),
-        float((sizes == 1).mean()),
+        float("nan") if is_numeric else float((sizes == 1).mean()),
         len(rows),
         min(n_calibration),
         note,

@@ -14,7 +14,9 @@ from relcrf.columns.offsets import offsets
 from relcrf.data.frame import Frame
 from relcrf.evaluation.intervals import Clusters, Interval, bias_corrected_interval, fold_interval, percentile_interval
 from relcrf.evaluation.measures import MIN_PROBABILITY, RANKING_MEASURES, Score, ScoredLabels
+from relcrf.evaluation.number_measures import NumberPredictions, ScoredNumbers
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
+from relcrf.graph.numeric_graph import NumericTargets
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 
@@ -23,9 +25,6 @@ MAJORITY = "majority"
 
 LOCAL = "local"
 """The backend that ignores relations; other backends are compared with it."""
-
-COMPARED_MEASURES = ("accuracy", "log_loss", "brier")
-"""Measures by which systems are compared: means over labels, so that two systems can be compared label by label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +40,7 @@ class FoldPrediction:
         seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
         converged: Whether learning and inference converged.
         chosen: The name of the backend that `auto` chose; empty for other systems.
+        numbers: The predictions of the test variables that are numbers; None without numbers.
     """
 
     fold: str
@@ -52,6 +52,7 @@ class FoldPrediction:
     seconds_infer: float = 0.0
     converged: bool = True
     chosen: str = ""
+    numbers: NumberPredictions | None = None
 
     @classmethod
     def from_inferred(
@@ -62,6 +63,7 @@ class FoldPrediction:
         seconds: tuple[float, float] = (0.0, 0.0),
         *,
         converged: bool = True,
+        targets: NumericTargets | None = None,
     ) -> FoldPrediction:
         """Return the marginals of the test variables from an inference result.
 
@@ -69,7 +71,12 @@ class FoldPrediction:
             states: Labels, shape (n_variables,).
             seconds: The CPU seconds of learning and of inference.
             converged: Whether learning converged.
+            targets: The numbers of the problem.
         """
+        numbers = None
+        if inferred.numbers is not None and targets is not None:
+            marginals = inferred.numbers.select(fold.test)
+            numbers = NumberPredictions(marginals, targets.values[marginals.variables])
         selected = inferred.select_variables(fold.test[inferred.variables])
         has_converged = converged and selected.verdict.is_good
         return cls(
@@ -80,21 +87,33 @@ class FoldPrediction:
             states[selected.variables],
             *seconds,
             has_converged,
+            numbers=numbers,
         )
 
     @classmethod
     def from_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
-        """Build the predictions of a fold from one table of probabilities per block, shape (n, n_values)."""
-        test = np.flatnonzero(fold.test)
+        """Build the predictions of a fold from one table of probabilities per discrete block, shape (n, n_values)."""
+        test = np.flatnonzero(fold.test & np.isnan(grounding.numbers))
         start = offsets(grounding.graph.cardinality[test])
-        return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
+        probabilities = np.concatenate([np.empty(0), *(table.ravel() for table in tables)])
+        return cls(fold.name, test, start, probabilities, grounding.states[test])
 
-    def block_labels(self, block: VariableBlock, groups: np.ndarray | None = None) -> ScoredLabels:
+    def block_variables(self, block: VariableBlock) -> np.ndarray:
+        """Return the test variables of one attribute or relation, ascending."""
+        if block.is_numeric:
+            variables = np.empty(0, dtype=np.int64) if self.numbers is None else self.numbers.marginals.variables
+        else:
+            variables = self.variables
+        return variables[block.index_slice(variables)]
+
+    def block_labels(self, block: VariableBlock, groups: np.ndarray | None = None) -> ScoredLabels | ScoredNumbers:
         """Return the predictions of one attribute or relation.
 
         Args:
             groups: Groups of the block's variables that are ranked together, shape (n_partitions, block.count).
         """
+        if block.is_numeric and self.numbers is not None:
+            return self.numbers.select(block.index_slice(self.numbers.marginals.variables))
         items = block.index_slice(self.variables)
         table = self.probabilities[self.state_start[items.start] : self.state_start[items.stop]]
         test_groups = None if groups is None else groups[:, self.variables[items] - block.start]
@@ -205,28 +224,32 @@ class Predictions:
         """The names of the attributes and relations with test labels."""
         return tuple(block.name for block in self.blocks if len(self._variables(block)))
 
+    def is_numeric(self, attribute: str) -> bool:
+        """Return True if an attribute is a number."""
+        return self._block(attribute).is_numeric
+
     def _block(self, attribute: str) -> VariableBlock:
         return next(block for block in self.blocks if block.name == attribute)
 
     def _variables(self, block: VariableBlock) -> np.ndarray:
         first = next(iter(self.by_system.values()), ())
-        parts = [one.variables[block.index_slice(one.variables)] for one in first]
+        parts = [one.block_variables(block) for one in first]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def test_variables(self, attribute: str) -> np.ndarray:
         """Return the variables of the attribute's test labels, in the order of `pooled`."""
         return self._variables(self._block(attribute))
 
-    def scored_by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
+    def scored_by_fold(self, system: str, attribute: str) -> list[Any]:
         """Return the predictions of each fold that has test labels of an attribute."""
         block, groups = self._block(attribute), self.groups.get(attribute)
         parts = [one.block_labels(block, groups) for one in self.by_system[system]]
         return [part for part in parts if len(part.truth)]
 
-    def pooled(self, system: str, attribute: str) -> ScoredLabels:
-        """Return the predictions of one attribute in all folds, concatenated."""
+    def pooled(self, system: str, attribute: str) -> Any:
+        """Return the predictions of one attribute in all folds, concatenated: `ScoredLabels` or `ScoredNumbers`."""
         parts = self.scored_by_fold(system, attribute)
-        return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
+        return type(parts[0]).concatenate(parts)
 
     def clusters(self, attribute: str) -> Clusters:
         """Return the clusters of the attribute's test labels that the bootstrap resamples."""
@@ -234,7 +257,8 @@ class Predictions:
 
     def score(self, system: str, attribute: str) -> Score:
         """Return accuracy and log-likelihood of one attribute over all folds."""
-        return self.pooled(system, attribute).score()
+        score: Score = self.pooled(system, attribute).score()
+        return score
 
     def fold_scores(self, system: str) -> list[FoldScore]:
         """Return the scores of a system on each fold."""
@@ -249,6 +273,11 @@ class Predictions:
             )
             for one in self.by_system[system]
         ]
+
+    def fold_measures(self, system: str, attribute: str, names: Sequence[str]) -> list[dict[str, float]]:
+        """Return some measures of an attribute on each fold; nan for a fold without its labels."""
+        block = self._block(attribute)
+        return [one.block_labels(block).measures(names=names) for one in self.by_system[system]]
 
     def estimates(self, system: str, attribute: str) -> dict[str, MeasureEstimate]:
         """Return all measures of a system on an attribute, with intervals."""
@@ -277,7 +306,7 @@ class Predictions:
         return out
 
     def differences(self, system: str, other: str, attribute: str) -> dict[str, MeasureDifference]:
-        """Return, for each of `COMPARED_MEASURES`, the value of `system` minus the value of `other`."""
+        """Return, for each of the attribute's `compared_measures`, the value of `system` minus the value of `other`."""
         values, other_values = (self.pooled(name, attribute).item_measures for name in (system, other))
         folds = [
             (one.item_measures, two.item_measures)
@@ -288,7 +317,7 @@ class Predictions:
         n_test = np.mean([len(one.truth) for one in self.scored_by_fold(system, attribute)])
         n_train = float(self.n_train[:, self.blocks.index(self._block(attribute))].mean())
         out = {}
-        for name in COMPARED_MEASURES:
+        for name in self.pooled(system, attribute).compared_measures:
             gaps = values[name] - other_values[name]
             resampled = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).bootstrap_weights()]
             fold_values = [float((one[name] - two[name]).mean()) for one, two in folds]
@@ -334,8 +363,11 @@ class Predictions:
             for other in {best, LOCAL} & {*self.systems}
         }
         relational_systems = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
+        score = asdict(self.score(last, attribute))
+        if self._block(attribute).is_numeric:
+            del score["accuracy"]
         return {
-            **asdict(self.score(last, attribute)),
+            **score,
             "resampled": self.clusters(attribute).unit,
             "best": best,
             "systems": measures,
@@ -353,7 +385,7 @@ def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
     return tuple(block for block in grounding.blocks if not block.is_latent)
 
 
-def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
+def _pooled_measures(whole: Any, parts: Sequence[Any], weights: np.ndarray) -> dict[str, float]:
     """Return the measures over all folds, with one weight per item."""
     names = parts[0].measure_names
     ranking_names = [name for name in names if name in RANKING_MEASURES]

@@ -11,6 +11,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.columns.offsets import offsets
 from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.predictions import MAJORITY, FoldPrediction, Predictions, predicted_blocks
 from relcrf.evaluation.runner import predict_fold_with_model, predict_frequencies
 from relcrf.evaluation.splits import Fold, hold_out, labelled_in_grounding
@@ -52,7 +53,7 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
         UsageError: The runs predict no common attribute, or no label is held out (E464).
     """
     first = runs[0].grounding
-    matches = (_match_variables(block, runs) for block in predicted_blocks(first))
+    matches = (_match_variables(block, runs) for block in predicted_blocks(first) if not block.is_numeric)
     shared = [each for each in matches if each is not None]
     if not shared:
         predicted = "; ".join(
@@ -144,6 +145,7 @@ def _unify_states(
         test = np.flatnonzero(fold.test[each.block.start : each.block.start + each.block.count])
         own_block, vids = each.own_blocks[run], each.own_vids[run][test]
         labels = prediction.block_labels(own_block)
+        assert isinstance(labels, ScoredLabels)
         codes = {value: code for code, value in enumerate(each.block.values)}
         rows = np.argsort(np.argsort(vids))  # predictions are in the order of the run's own variables
         states = np.array([codes[value] for value in own_block.values], dtype=np.int64)

@@ -19,6 +19,7 @@ from relcrf.backends.registry import make_backend
 from relcrf.data.store import Store
 from relcrf.errors import Diagnostic, RelcrfError
 from relcrf.evaluation.exactness import Exactness, measure_exactness, sample_subgraphs
+from relcrf.evaluation.number_measures import NumberPredictions
 from relcrf.evaluation.prediction_files import PredictionFolder
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
@@ -28,6 +29,7 @@ from relcrf.execution.isolated import run_isolated
 from relcrf.execution.mapped_value import MappedValue
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
+from relcrf.inference.gaussian import NumberMarginals
 from relcrf.inference.result import Observer, ignore_progress
 
 
@@ -65,7 +67,9 @@ def predict_fold(
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
     inferred = infer_with_sharding(store, query, learned.configure(system), learned.vectors)
     cpu_seconds = (seconds, time.process_time() - started)
-    predicted = FoldPrediction.from_inferred(fold, inferred, problem.states, cpu_seconds, converged=learned.converged)
+    predicted = FoldPrediction.from_inferred(
+        fold, inferred, problem.states, cpu_seconds, converged=learned.converged, targets=problem.numbers
+    )
     return replace(predicted, chosen="" if learned.system is None else learned.system.name), learned
 
 
@@ -80,18 +84,42 @@ def predict_fold_with_model(
     problem = replace(problem, roles=np.where(fold.excluded, Role.ABSENT, problem.roles).astype(np.int8))
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, observe=observe)
     cpu_seconds = (0.0, time.process_time() - started)
-    return FoldPrediction.from_inferred(fold, inferred, grounding.states, cpu_seconds, converged=True), inferred
+    predicted = FoldPrediction.from_inferred(fold, inferred, grounding.states, cpu_seconds, targets=problem.numbers)
+    return predicted, inferred
 
 
 def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
-    """Predict the test labels by the frequencies of the states among the training labels, with add-one smoothing."""
+    """Predict the test labels by the frequencies of the states among the training labels, with add-one smoothing.
+
+    Numbers are predicted by the mean and the standard deviation of the training labels.
+    """
     started = time.process_time()
     train, tables = fold.train_mask(labelled_in_grounding(grounding)), []
     for block in predicted_blocks(grounding):
+        if block.is_numeric:
+            continue
         block_slice = slice(block.start, block.start + block.count)
         counts = np.bincount(grounding.states[block_slice][train[block_slice]], minlength=len(block.values)) + 1.0
         tables.append(np.tile(counts / counts.sum(), int(fold.test[block_slice].sum())))
-    return replace(FoldPrediction.from_tables(fold, grounding, tables), seconds_learn=time.process_time() - started)
+    predicted = FoldPrediction.from_tables(fold, grounding, tables)
+    numbers = _predict_moments(grounding, fold, train)
+    return replace(predicted, numbers=numbers, seconds_learn=time.process_time() - started)
+
+
+def _predict_moments(grounding: Grounding, fold: Fold, train: np.ndarray) -> NumberPredictions | None:
+    """Predict the numbers by the moments of the training labels; without two different labels, by a deviation of 1."""
+    values = grounding.numbers
+    test = np.flatnonzero(fold.test & ~np.isnan(values))
+    if not grounding.graph.numeric:
+        return None
+    means, deviations = np.zeros(len(test)), np.ones(len(test))
+    for start, stop in grounding.graph.numeric:
+        known = values[start:stop][train[start:stop]]
+        of_block = (test >= start) & (test < stop)
+        if len(known):
+            means[of_block] = known.mean()
+            deviations[of_block] = known.std() or 1.0
+    return NumberPredictions(NumberMarginals(test, means, deviations), values[test])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.problems import require_validation_labels, train_features, training_graph
+from relcrf.backends.problems import numeric_targets, require_validation_labels, train_features, training_graph
 from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import (
@@ -21,6 +21,7 @@ from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.components import label_components
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.folds import NO_FOLD, balanced_folds, stratified_folds
+from relcrf.graph.numeric_graph import NumericTargets
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, read_argument_codes
@@ -67,6 +68,7 @@ class Fold:
             variables of the other training labels are predicted together with the test variables.
         graph: The graph with learned features that are trained on the training labels of this fold; None for the graph
             of the problem.
+        numbers: The numbers with these features; None without learned features or numbers.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Fold:
     whole_components: bool = False
     evidence: np.ndarray | None = None
     graph: FactorGraph | None = None
+    numbers: NumericTargets | None = None
 
     @classmethod
     def from_test(cls, name: str, test: np.ndarray, *, hidden: np.ndarray | None = None, whole: bool = False) -> Fold:
@@ -109,11 +112,11 @@ class Fold:
         if not learned_features(grounding.spec):
             return self
         grounding, _ = train_features(grounding, self.train_mask(labelled_in_grounding(grounding)))
-        return replace(self, graph=training_graph(grounding))
+        return replace(self, graph=training_graph(grounding), numbers=numeric_targets(grounding))
 
     def with_graph(self, problem: Problem) -> Problem:
         """Return the problem on the graph of this fold."""
-        return problem if self.graph is None else replace(problem, graph=self.graph)
+        return problem if self.graph is None else replace(problem, graph=self.graph, numbers=self.numbers)
 
     def learning_problem(self, problem: Problem) -> Problem:
         """Return the training problem without the test variables, the excluded variables and the hidden labels."""

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import splu
+from scipy.stats import norm
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels import sparse_cholesky
@@ -239,6 +240,11 @@ class NumberMarginals:
     variables: np.ndarray
     means: np.ndarray
     deviations: np.ndarray
+
+    def intervals(self, min_probability: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the limits of central intervals; larger deviations have the given probability."""
+        half = norm.isf(0.5 * min_probability) * self.deviations
+        return self.means - half, self.means + half
 
     def select(self, chosen: np.ndarray) -> NumberMarginals:
         """Return the marginals of the variables in a mask of all variables of the graph."""

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from relcrf.errors import Source, Span
 from relcrf.model.expressions import Expression, FunctionCall, Spanned
 from relcrf.model.nodes import walk
-from relcrf.model.types import AttributeType, Bool
+from relcrf.model.types import AttributeType, Bool, Real
 
 
 @lru_cache(maxsize=4096)
@@ -78,6 +78,11 @@ class AttributeDeclaration(Spanned):
     @property
     def is_random(self) -> bool:
         return self.predicted or self.latent
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the attribute is a predicted number."""
+        return self.is_random and isinstance(self.type, Real)
 
     @property
     def role(self) -> str:

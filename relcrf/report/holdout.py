@@ -9,6 +9,7 @@ import numpy as np
 
 from relcrf import api
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
@@ -140,6 +141,7 @@ def evaluate_holdout(
         UsageError, DataError: The data do not match the model of the run.
     """
     learned = fit.learned
+    require_no_numbers(learned.spec, "a report on tables")
     labelled = labelled_in_grounding(grounding)
     held_out = np.zeros_like(labelled) if hidden is None else labelled & hidden
     test = held_out if scored is None else held_out & scored

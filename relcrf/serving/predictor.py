@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.api import Fit, Prediction, load_fit
+from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
@@ -76,6 +77,7 @@ class Predictor:
     def __init__(self, run: str | os.PathLike[str] | Fit, **settings: Any) -> None:
         self._fit = run if isinstance(run, Fit) else load_fit(run)
         learned = self._fit.learned
+        require_no_numbers(learned.spec, "serving")
         self._settings = settings
         self._backend = learned.configure_backend(**settings)
         self._request_schema = RequestSchema(learned.spec)

@@ -90,7 +90,7 @@ class PrecisionPattern:
         merged = np.bincount(entry, values, minlength=len(column)).astype(np.float64)
         ordered = np.empty(self.n)
         ordered[self.position] = diagonal
-        row, lower = np.empty(start[-1], dtype=np.int32), np.empty(start[-1])
+        row, lower = np.zeros(start[-1], dtype=np.int32), np.zeros(start[-1])
         pivot = np.zeros(self.n)
         n_done = sparse_cholesky.factorise(row_start, column, merged, ordered, parent, start, row, lower, pivot)
         if n_done < self.n:

@@ -28,7 +28,7 @@ from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import Dataset
 from relcrf.data.distributions import measure_distributions
 from relcrf.evaluation import selection
-from relcrf.evaluation.calibration import calibrate_temperature
+from relcrf.evaluation.calibration import calibrate_numbers, calibrate_temperature
 from relcrf.evaluation.selection import SettingsSelection
 from relcrf.evaluation.splits import hold_out
 from relcrf.execution.base import AbstractExecutor
@@ -211,6 +211,8 @@ class Training:
             store = grounding.bound.dataset.store
             learned = fit_with_sharding(store, problem, system, monitor, executor, self._calibrate)
             chosen = learned.system or system
+            has_numbers = problem.numbers is not None and bool(self.calibrate)
+            number_labels = calibrate_numbers(problem, chosen, self.calibrate) if has_numbers else None
         if learned.chosen_candidates:
             spaces = {space.pairs.name: space for space in grounding.candidates}
             texts = {name: spaces[name].pair_texts(pairs) for name, pairs in learned.chosen_candidates.items()}
@@ -241,20 +243,21 @@ class Training:
             mapping=grounding.bound.dataset.mapping,
             learned_features=self._learned[1],
             columns=measure_distributions(grounding.bound),
-            calibration_labels=_calibration_labels_by_attribute(learned, self.ground_graph),
+            calibration_labels=_calibration_labels_by_attribute(learned.calibration_labels, self.ground_graph)
+            | _calibration_labels_by_attribute(number_labels, self.ground_graph),
             seconds=time.perf_counter() - started,
         )
 
 
-def _calibration_labels_by_attribute(learned: FitResult, grounding: Grounding) -> dict[str, CalibrationLabels]:
+def _calibration_labels_by_attribute(
+    labels: CalibrationLabels | None, grounding: Grounding
+) -> dict[str, CalibrationLabels]:
     """Return the calibration labels of each attribute or relation that has any."""
-    if learned.calibration_labels is None:
+    if labels is None:
         return {}
-    variables = learned.calibration_labels.variables
+    variables = labels.variables
     by_attribute = {
-        block.name: learned.calibration_labels.select(
-            (variables >= block.start) & (variables < block.start + block.count)
-        )
+        block.name: labels.select((variables >= block.start) & (variables < block.start + block.count))
         for block in grounding.blocks
     }
     return {name: labels for name, labels in by_attribute.items() if len(labels.variables)}

@@ -10,7 +10,8 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
 from relcrf.backends.memory_needs import problem_memory, shared_memory
-from relcrf.backends.numeric_targets import fit_with_numbers, infer_with_numbers
+from relcrf.backends.number_inference import infer_with_numbers
+from relcrf.backends.numeric_targets import fit_with_numbers
 from relcrf.backends.sharded import ShardedProblem, infer_shards, shard_problem, unload_shards
 from relcrf.data.store import Store
 from relcrf.execution import memory
@@ -85,11 +86,13 @@ def infer_with_sharding(
         observe: Function that receives the progress of an iterative method if the problem is not sharded.
     """
 
-    def infer(discrete: Problem) -> InferenceResult:
+    def infer(discrete: Problem, with_vectors: dict[str, np.ndarray]) -> InferenceResult:
         with shard_if_large(store, discrete, backend, executor) as sharded:
-            return infer_shards(sharded, backend, vectors) if sharded else backend.infer(discrete, vectors, observe)
+            if sharded:
+                return infer_shards(sharded, backend, with_vectors)
+            return backend.infer(discrete, with_vectors, observe)
 
-    return infer(problem) if problem.numbers is None else infer_with_numbers(problem, vectors, infer)
+    return infer(problem, vectors) if problem.numbers is None else infer_with_numbers(problem, vectors, infer)
 
 
 def fit_with_sharding(

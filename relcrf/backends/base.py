@@ -80,6 +80,11 @@ class Problem:
     numbers: NumericTargets | None = field(default=None, kw_only=True)
 
     @property
+    def whole_graph(self) -> FactorGraph:
+        """The graph with the factors over numbers."""
+        return self.graph if self.numbers is None else self.numbers.graph
+
+    @property
     def gates(self) -> Gates:
         """The gates of the pairwise factors. The first access grounds the gate features of the model."""
         return build_gates(self.graph) if self.lazy_gates is None else self.lazy_gates.gates

@@ -325,17 +325,30 @@ def compare(
         print_line(f"wrote the plot to {plot}")
 
 
+LABEL_COLUMNS = {
+    "log_loss": "log-loss",
+    "accuracy": "accuracy",
+    "roc_auc": "AUC",
+    "calibration_error": "cal. error",
+}
+"""Measures that `compare` prints for an attribute with values, and their titles."""
+
+NUMBER_COLUMNS = {"log_loss": "log-loss", "rmse": "RMSE", "mae": "MAE", "crps": "CRPS"}
+"""Measures that `compare` prints for a number, and their titles."""
+
+
 def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
     """Print a table of scores and a table of costs, with one row per backend."""
     predictions = evaluation.predictions
     best, quality, costs = predictions.best_system(attribute), [], []
+    columns = NUMBER_COLUMNS if predictions.is_numeric(attribute) else LABEL_COLUMNS
     for name in (MAJORITY, *evaluation.results):
         result = evaluation.results.get(name)
         marked = f"{name} *" if name == best else name
         if name in predictions.systems:
             estimates = predictions.estimates(name, attribute)
             gap = predictions.differences(name, best, attribute)["log_loss"]
-            values = [estimates[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
+            values = [estimates[measure].value for measure in columns]
             texts = [f"{value:.4f}" if value == value else "" for value in values]
             quality.append((marked, texts[0], "" if name == best else _format_fold_difference(gap), *texts[1:]))
         if result is not None:
@@ -344,7 +357,8 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
     title = (
         f"{attribute}, split {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
     )
-    print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
+    loss, *others = columns.values()
+    print_table(title, ("", loss, "- best", *others), quality)
     print_table("cost and accuracy of inference", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
     method = "over folds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"
     print_note(f"*: lowest log-loss; [low, high]: 95 % interval of the difference from the lowest log-loss ({method})")

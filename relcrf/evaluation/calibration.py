@@ -13,9 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.prediction_sets import collect_calibration_labels
 from relcrf.evaluation.predictions import FoldPrediction
+from relcrf.evaluation.runner import predict_fold
 from relcrf.evaluation.splits import Fold, random_folds, validation_fold
 
 SCALES = np.geomspace(0.25, 2.0, 13)
@@ -61,6 +63,27 @@ def calibrate_temperature(
         moments=None,  # the moments belong to the unscaled weights
         calibration_labels=collect_calibration_labels(problem, held_out, predicted[chosen]),
     )
+
+
+def calibrate_numbers(problem: Problem, system: AbstractBackend, folds: int, seed: int = 0) -> CalibrationLabels:
+    """Return held-out numbers with their tail probabilities, on which intervals are calibrated.
+
+    The numbers of each fold are predicted by a model that is trained on the other folds; validation labels, if there are any,
+    by a model that is trained on the other labels.
+
+    Raises:
+        UsageError, DataError: See `calibrate_temperature`.
+    """
+    held_out: list[Fold] = []
+    predicted: list[tuple[np.ndarray, np.ndarray]] = []
+    labelled, only = validation_fold(problem) if problem.validation is not None else (problem, None)
+    for fold in (only,) if only is not None else random_folds(problem, folds, seed):
+        numbers = predict_fold(labelled, fold, system)[0].numbers
+        assert numbers is not None
+        held_out.append(fold)
+        scored = numbers.select(slice(None))
+        predicted.append((numbers.marginals.variables, scored.tail_probabilities()))
+    return collect_calibration_labels(problem, held_out, predicted)
 
 
 def _iter_held_out_fits(

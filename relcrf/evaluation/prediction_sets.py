@@ -42,7 +42,7 @@ def collect_calibration_labels(
     is_whole = all(fold.whole_components for fold in folds)
     component = np.arange(len(problem.roles))
     if is_whole:
-        component = label_components(problem.graph, np.full_like(problem.roles, Role.FREE))
+        component = label_components(problem.whole_graph, np.full_like(problem.roles, Role.FREE))
     clusters = Clusters.from_variables(variable, component)
     is_component = is_whole and clusters.unit == "components"
     return CalibrationLabels(

@@ -265,7 +265,8 @@ def run_in_processes(
         seed: The seed of the random subgraphs.
     """
     results: dict[str, SystemResult] = {}
-    chosen, n_sampled = sample_subgraphs(training_problem(grounding, learn=False), n_subgraphs, seed)
+    n_wanted = 0 if grounding.graph.numeric else n_subgraphs
+    chosen, n_sampled = sample_subgraphs(training_problem(grounding, learn=False), n_wanted, seed)
     folder = grounding.bound.dataset.store.new_folder()
     inputs: dict[tuple[bool, bool], MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
     tasks: list[SystemTask] = []

@@ -184,7 +184,7 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
         DataError: No labels would be left to train on, or to predict (E226).
     """
     labelled = labelled_in_problem(problem)
-    test, component = labelled & variables, label_components(problem.graph, problem.roles)
+    test, component = labelled & variables, label_components(problem.whole_graph, problem.roles)
     _require_labels(0 < test.sum() < labelled.sum(), int(labelled.sum()))
     cut = bool(np.isin(component[test], component[labelled & ~test]).any())
     return Fold.from_test(HIDDEN_FOLD, test, whole=not (cut or problem.candidates))
@@ -208,7 +208,7 @@ def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     """
     labelled = labelled_in_problem(problem)
     if not problem.candidates:
-        component = label_components(problem.graph, problem.roles)
+        component = label_components(problem.whole_graph, problem.roles)
         sizes = np.bincount(component[labelled])
         if sizes.max(initial=0) <= MAX_COMPONENT_FRACTION * labelled.sum():
             return np.flatnonzero(sizes), component, True

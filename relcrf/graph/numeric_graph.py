@@ -62,6 +62,11 @@ class NumericGraph:
         links = csr_matrix((np.ones(self.n_pairs), (self.first, self.second)), shape=(n, n))
         return np.asarray(connected_components(links, directed=False)[1])
 
+    def without_pairs(self) -> NumericGraph:
+        """Return the graph of independent numbers."""
+        no_ends, none = self.first[:0], self.difference[:0]
+        return replace(self, first=no_ends, second=no_ends, difference=none, sum=none)
+
     def select(self, chosen: np.ndarray) -> NumericGraph:
         """Return the graph of the variables in a mask, shape (n,), without the pairs of other variables."""
         position = np.cumsum(chosen) - 1
@@ -151,6 +156,16 @@ def numeric_graph(targets: NumericTargets, states: np.ndarray) -> NumericGraph:
         vstack([empty, *(pair[2] for pair in pairs)], "csr"),
         vstack([empty, *(pair[3] for pair in pairs)], "csr"),
     )
+
+
+def lacks_states(targets: NumericTargets, states: np.ndarray) -> np.ndarray:
+    """Return the mask of the numbers that depend on a discrete variable of unknown state, -1, shape (n_variables,), bool."""
+    mask = np.zeros(len(states), dtype=bool)
+    for group in targets.groups:
+        slots = numeric_slots(targets.graph, group)
+        if len(slots) == 1:
+            mask[group.scope[slots[0]][joint_states(group, states) < 0]] = True
+    return mask
 
 
 def numeric_slots(graph: FactorGraph, group: FactorGroup) -> list[int]:

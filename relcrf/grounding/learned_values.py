@@ -232,6 +232,8 @@ def read_target(grounding: Grounding, feature: Feature) -> LearnedTarget:
         first = block.start
         states = grounding.states[first : first + block.count]
         values = np.where(states >= 0, states + low, np.nan)
+        if block.is_numeric:
+            values = grounding.numbers[first : first + block.count]
     else:
         values = _read_column(bound, context, definition.target, parameter, kind)[:, 0]
     values = values - low if definition.kind == "classifier" else values

@@ -216,15 +216,19 @@ class ConditionalPattern:
         first, second = (position[ends[self.within]].astype(np.int32) for ends in (self.first, self.second))
         return PrecisionPattern(len(self.unknown), first, second)
 
-    def condition(self, weights: PairWeights, u: np.ndarray) -> tuple[np.ndarray, CholeskyFactor]:
+    def condition(
+        self, weights: PairWeights, u: np.ndarray, precision: np.ndarray | float = 0.0, shift: np.ndarray | float = 0.0
+    ) -> tuple[np.ndarray, CholeskyFactor]:
         """Return the conditional means of all deviations, known ones unchanged, and the factor of the block of the unknown.
 
         Args:
             u: The deviations, shape (n,); those of unknown variables are ignored.
+            precision, shift: Gaussian factors exp(shift * u - precision * u^2 / 2) of the unknown variables, shape (n,).
         """
         known = np.where(self.is_known, u, 0.0)
-        factor = self.block.factorise(weights.diagonal[self.unknown], weights.values[self.within])
-        known[self.unknown] = -factor.solve(weights.multiply(known)[self.unknown])
+        diagonal = weights.diagonal + precision
+        factor = self.block.factorise(diagonal[self.unknown], weights.values[self.within])
+        known[self.unknown] = factor.solve((shift - weights.multiply(known))[self.unknown])
         return known, factor
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from relcrf.graph.numeric_graph import NumericGraph
 from relcrf.inference.gaussian import ConditionalPattern, PairWeights
+
+NumericLikelihood: TypeAlias = Callable[["NumberWeights"], tuple[float, "NumberWeights"]]
+"""A function that returns the negative log-likelihood, or an approximation of it, and its gradient."""
 
 MAX_LOG_WEIGHT = 60.0
 """Maximum absolute logarithm of a precision or of the weight of a pair; e^60 and the sums of such weights are finite."""
@@ -70,15 +75,13 @@ class GaussianLikelihood:
         """Return the value and the gradient."""
         graph, pattern = self.graph, self.pattern
         known = pattern.is_known
-        log_precision = np.clip(point.log_precision(graph), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
-        root = np.exp(0.5 * log_precision)
-        u = np.where(known, root * (np.where(known, self.values, 0.0) - point.mean(graph)), 0.0)
+        u, root = _deviations(point, graph, self.values)
         pairs = point.pairs(graph)
         u, block = pattern.condition(pairs, u)
         q = pairs.multiply(u)
         whole = pattern.whole.factorise(pairs.diagonal, pairs.values)
         value = 0.5 * (float(u @ q) - whole.log_determinant + block.log_determinant)
-        value -= 0.5 * float((log_precision[known] - math.log(2.0 * math.pi)).sum())
+        value -= float((np.log(root[known]) - 0.5 * math.log(2.0 * math.pi)).sum())
         by_mean = np.where(known, -root * q, 0.0)
         by_precision = np.where(known, 0.5 * (u * q - 1.0), 0.0)
         weights = graph.mean.T @ by_mean + graph.log_precision.T @ by_precision
@@ -93,7 +96,54 @@ class GaussianLikelihood:
         for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
             by_weight = 0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance)
             weights += matrix.T @ (weight * by_weight)
-        offset = np.stack(
-            [np.bincount(graph.attribute, by, len(point.offset)) for by in (by_mean, by_precision)], axis=1
-        )
-        return value, NumberWeights(np.asarray(weights), offset)
+        return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPseudoLikelihood:
+    """The negative logarithm of the product of each number's density given its neighbours (Besag 1975).
+
+    With q = Q u and D the diagonal of Q, the density of u_i given the others has the precision D_i and the mean u_i - q_i / D_i:
+
+        -log p = 1/2 sum_i [q_i^2 / D_i - log D_i - log_precision_i + log 2 pi]
+
+    Args:
+        values: Value of each variable, shape (n,), without nan.
+    """
+
+    graph: NumericGraph
+    values: np.ndarray
+
+    def __call__(self, point: NumberWeights) -> tuple[float, NumberWeights]:
+        """Return the value and the gradient."""
+        graph = self.graph
+        u, root = _deviations(point, graph, self.values)
+        pairs = point.pairs(graph)
+        q, diagonal = pairs.multiply(u), pairs.diagonal
+        value = float((0.5 * q**2 / diagonal - 0.5 * np.log(diagonal) - np.log(root)).sum())
+        value += 0.5 * len(u) * math.log(2.0 * math.pi)
+        ratio = q / diagonal
+        by_u = pairs.multiply(ratio)
+        by_mean, by_precision = -root * by_u, 0.5 * (u * by_u - 1.0)
+        weights = graph.mean.T @ by_mean + graph.log_precision.T @ by_precision
+        a, b = graph.first, graph.second
+        by_diagonal = ratio * u - 0.5 * ratio**2 - 0.5 / diagonal
+        by_entry = ratio[a] * u[b] + ratio[b] * u[a]
+        for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
+            weights += matrix.T @ (weight * (by_diagonal[a] + by_diagonal[b] + sign * by_entry))
+        return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
+
+
+def _deviations(point: NumberWeights, graph: NumericGraph, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the deviations u, 0 for unknown numbers, and the square roots of the precisions, shape (n,) each."""
+    root = np.exp(0.5 * np.clip(point.log_precision(graph), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+    u = root * (values - point.mean(graph))
+    return np.where(np.isnan(values), 0.0, u), root
+
+
+def _offset_gradient(
+    graph: NumericGraph, point: NumberWeights, by_mean: np.ndarray, by_precision: np.ndarray
+) -> np.ndarray:
+    """Return the gradient with respect to `NumberWeights.offset`, from that of each variable's mean and log precision."""
+    n_attributes = len(point.offset)
+    return np.stack([np.bincount(graph.attribute, by, n_attributes) for by in (by_mean, by_precision)], axis=1)

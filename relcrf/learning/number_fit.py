@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from relcrf.graph.numeric_graph import NumericGraph
 from relcrf.graph.weights import WeightLayout
-from relcrf.learning.gaussian_likelihood import GaussianLikelihood, NumberWeights, bounded_exp
+from relcrf.learning.gaussian_likelihood import NumberWeights, NumericLikelihood, bounded_exp
 from relcrf.learning.lbfgs import Lbfgs, Objective, OptimiserState
 
 PAIR_STRENGTH = 0.25
@@ -103,6 +103,12 @@ class NumberProblem:
         """Return the point of the initial weights, shape (n_learned + 2 * n_attributes,)."""
         return np.concatenate((self.layout.initial()[self.indices] / self.units, np.zeros(2 * self.n_attributes)))
 
+    def start_from(self, other: NumberProblem, point: np.ndarray) -> np.ndarray:
+        """Return a point with the weights of another problem's point, and initial values of weights that it does not have."""
+        n, weights = len(other.indices), self.layout.initial()
+        weights[other.indices] = other.units * point[:n]
+        return np.concatenate((weights[self.indices] / self.units, point[n:]))
+
     @cached_property
     def _mean_of_log_precision(self) -> csr_matrix:
         """The matrix whose product with the weights is each attribute's mean log precision, shape (n_attributes, n_weights)."""
@@ -118,7 +124,7 @@ class NumberProblem:
         weights[self.indices] = self.units * point[:n]
         return bounded_exp(point[n + 1 :: 2] + self._mean_of_log_precision @ weights)
 
-    def objective(self, likelihood: GaussianLikelihood, l2: float, precisions: np.ndarray | None = None) -> Objective:
+    def objective(self, likelihood: NumericLikelihood, l2: float, precisions: np.ndarray | None = None) -> Objective:
         """Return the penalised negative log-likelihood as a function of the optimiser's point.
 
         Args:
@@ -168,7 +174,7 @@ class NumberProblem:
 
 def minimise(
     problem: NumberProblem,
-    likelihood: GaussianLikelihood,
+    likelihood: NumericLikelihood,
     l2: float,
     start: np.ndarray,
     optimiser: Lbfgs,

@@ -13,6 +13,7 @@ from relcrf.printable import escape_unprintable
 from relcrf.report.plot import new_figure, save_picture
 
 _PLOTTED_MEASURES = (("log_loss", "log-loss, nats"), ("accuracy", "accuracy"))
+_NUMBER_MEASURES = (("crps", "CRPS"), ("rmse", "RMSE"))
 _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
@@ -35,7 +36,8 @@ def _backends_figure(evaluation: Evaluation) -> Any:
     all_axes = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
     for attribute, row in zip(results.attributes, all_axes, strict=True):
         by_system = [results.estimates(name, attribute) for name in systems]
-        for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
+        plotted = _NUMBER_MEASURES if results.is_numeric(attribute) else _PLOTTED_MEASURES
+        for (measure, text), axes in zip(plotted, row, strict=True):
             measure_estimates = [by_measure[measure] for by_measure in by_system]
             axes.barh(
                 systems,

@@ -41,7 +41,7 @@ L2_FOLDS = 5
 MAX_ITERATIONS = 500
 """Maximum number of iterations of each stage for a backend without this setting."""
 
-VALUE_TOLERANCE = 1e-7
+VALUE_TOLERANCE = 1e-6
 """Relative decrease of the objective below which a stage ends. Strong dependencies make the weights of pairs converge slowly: on
 the temperatures of 52 sensors, the last 1,500 of 1,700 iterations change the error of the predictions by 1 %."""
 

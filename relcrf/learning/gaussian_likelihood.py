@@ -76,6 +76,8 @@ class GaussianLikelihood:
         graph, pattern = self.graph, self.pattern
         known = pattern.is_known
         u, root = _deviations(point, graph, self.values)
+        if not graph.n_pairs:
+            return self._evaluate_independent(point, u, root)
         pairs = point.pairs(graph)
         u, block = pattern.condition(pairs, u)
         q = pairs.multiply(u)
@@ -96,6 +98,15 @@ class GaussianLikelihood:
         for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
             by_weight = 0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance)
             weights += matrix.T @ (weight * by_weight)
+        return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
+
+    def _evaluate_independent(
+        self, point: NumberWeights, u: np.ndarray, root: np.ndarray
+    ) -> tuple[float, NumberWeights]:
+        graph, known = self.graph, self.pattern.is_known
+        value = float((0.5 * u[known] ** 2 - np.log(root[known]) + 0.5 * math.log(2.0 * math.pi)).sum())
+        by_mean, by_precision = -root * u, np.where(known, 0.5 * (u * u - 1.0), 0.0)
+        weights = graph.mean.T @ by_mean + graph.log_precision.T @ by_precision
         return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
 
 

@@ -18,6 +18,7 @@ from relcrf.data.split_plan import parse_split
 from relcrf.datasets.corridor import sensor_readings
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.datasets.friends import friends
+from relcrf.datasets.houses import house_prices
 from relcrf.datasets.pages import web_pages
 from relcrf.datasets.persons import write_lists
 from relcrf.demo.digits import make_digits
@@ -83,6 +84,12 @@ _EXAMPLES: dict[str, _ExampleSource] = {
         "The pages of 'web', for a model in which a latent page type explains words and links.",
         web_pages,
         "site",
+    ),
+    "prices": _ExampleSource(
+        "prices",
+        "400 houses, 30 % of them without a price, and their neighbours, whose prices deviate in the same direction.",
+        house_prices,
+        "folds=5",
     ),
     "sensors": _ExampleSource(
         "sensors",

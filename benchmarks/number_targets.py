@@ -4,9 +4,9 @@
 
 Two data sets: the temperatures of 52 sensors of the Intel laboratory (every ten minutes for two days) and the speeds at 207
 places of Los Angeles (METR-LA, every 40 minutes for a week). A quarter of the time, in blocks, is the test period. At each of its
-moments, a random half of the sensors is observed, and the others are predicted; in the remaining time, all sensors are known. Each
-method also predicts a normal distribution, which the CRPS scores. Figures are means over `--seeds` test periods, with standard
-errors.
+moments, a random half of the sensors is observed, and the others are predicted; in the remaining time, all sensors are known.
+Each method also predicts a normal distribution, which the CRPS scores. Figures are means over `--seeds` test periods, with
+standard errors.
 
 - `relcrf`: the default backend on the model in `MODEL`: a mean and a precision for each sensor, and a factor for each pair of
   sensors at one moment, if one of them is among the eight most similar ones of the other in the known time.
@@ -195,8 +195,9 @@ def predict_columns(
     rows, masks = task.masked_copies()
     queries = (task.readings - mean) / deviation
 
-    def inputs(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-        filled = np.where(known, values, fill)
+    def inputs(values: np.ndarray, known: np.ndarray, sensor: int) -> np.ndarray:
+        others, known = np.delete(values, sensor, axis=1), np.delete(known, sensor, axis=1)
+        filled = np.where(known, others, fill)
         return filled if math.isnan(fill) else np.hstack((filled, known))
 
     means, deviations = np.full(queries.shape, np.nan), np.full(queries.shape, np.nan)
@@ -207,10 +208,12 @@ def predict_columns(
         residuals = []
         for held_out in range(2):  # two folds suffice for one deviation
             is_test = fold[missing] == held_out
-            model = fit(inputs(rows, masks)[missing][~is_test], rows[missing, sensor][~is_test])
-            residuals.append(rows[missing, sensor][is_test] - model.predict(inputs(rows, masks)[missing][is_test]))
-        model = fit(inputs(rows, masks)[missing], rows[missing, sensor])
-        means[:, sensor] = model.predict(inputs(queries, task.is_observed))
+            model = fit(inputs(rows, masks, sensor)[missing][~is_test], rows[missing, sensor][~is_test])
+            residuals.append(
+                rows[missing, sensor][is_test] - model.predict(inputs(rows, masks, sensor)[missing][is_test])
+            )
+        model = fit(inputs(rows, masks, sensor)[missing], rows[missing, sensor])
+        means[:, sensor] = model.predict(inputs(queries, task.is_observed, sensor))
         deviations[:, sensor] = np.sqrt((np.concatenate(residuals) ** 2).mean()) + 1e-6
     return means * deviation + mean, deviations * deviation
 

@@ -14,6 +14,7 @@ from relcrf.backends.calibration_labels import CalibrationLabels, require_covera
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
+from relcrf.evaluation.number_measures import ScoredNumbers
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.gaussian import NumberMarginals
@@ -224,7 +225,7 @@ class Prediction:
         return Frame(columns)
 
     def score(self, attribute: str | None = None, *, subset: np.ndarray | None = None) -> Score:
-        """Score the predictions against the labels of the data.
+        """Score the predictions against the labels of the data; the log-likelihood of a number is that of its density.
 
         Args:
             subset: Mask of the variables to score, shape (n_variables,), bool; None selects all query variables with a
@@ -235,4 +236,8 @@ class Prediction:
         scored = truth >= 0
         if subset is not None:
             scored &= subset[variables]
+        if (block := self.block(attribute)).is_numeric:
+            numbers = self._numbers(block)
+            truth = self.grounding.numbers[variables]
+            return ScoredNumbers(numbers.means[scored], numbers.deviations[scored], truth[scored]).score()
         return score(self.probabilities(attribute)[scored], truth[scored])

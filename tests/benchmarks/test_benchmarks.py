@@ -10,7 +10,15 @@ import pytest
 from forked_script import run_forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SHARED = {"choosing_tasks", "collective", "few_label_rivals", "linkage_splink", "network_task", "support"}
+SHARED = {
+    "choosing_tasks",
+    "collective",
+    "few_label_rivals",
+    "linkage_splink",
+    "network_task",
+    "number_targets",
+    "support",
+}
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 NEED_DATA = {
     "animals_nations",
@@ -23,6 +31,7 @@ NEED_DATA = {
     "entities",
     "few_labels",
     "joint",
+    "numbers",
     "optimisers",
     "sensors",
     "webkb",
@@ -56,6 +65,7 @@ KEYS = {
     "limits": "machine kernels",
     "linkage": "records relcrf",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
+    "numbers": "crps rmse seconds growth",
     "optimisers": "web thermometers digits recipes",
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
     "random_networks": "beyond_threshold thresholds sizes",

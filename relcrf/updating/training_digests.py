@@ -6,7 +6,7 @@ If the digests of all entities of the changed components are the same as before,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,7 @@ def training_digests(grounding: Grounding) -> TrainingDigests:
         width = max(1, len(info.features))
         patterns = b"" if group.patterns is None else np.ascontiguousarray(group.patterns).tobytes()
         salt = _text_hash(f"{name} {info.features} {info.patterns}".encode() + patterns)
-        keys = _texts_hashes([] if info.keys is None else ["\x1f".join(key) for key in info.keys.values])
+        keys = _texts_hashes(grounding, () if info.keys is None else info.keys.values)
         n_bindings = count_bindings(group.features, width)
         for start in range(0, n_bindings, CHUNK_BINDINGS):
             rows = read_bindings(group, np.arange(start, min(start + CHUNK_BINDINGS, n_bindings)), width)
@@ -106,8 +106,13 @@ def _key_hashes(grounding: Grounding, entity: str, salt: str) -> np.ndarray:
     return np.asarray(grounding.bound.connection.execute(query, [salt]).fetchnumpy()["h"], dtype=np.uint64)
 
 
-def _texts_hashes(texts: list[str]) -> np.ndarray:
-    return np.fromiter((_text_hash(text.encode()) for text in texts), dtype=np.uint64, count=len(texts))
+def _texts_hashes(grounding: Grounding, keys: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """Return a hash of each key of a template, shape (n,), uint64."""
+    connection = grounding.bound.connection
+    connection.register("key_texts", {"key": np.array(["\x1f".join(key) for key in keys], dtype=object)})
+    hashes = connection.execute("SELECT hash(key) AS h FROM key_texts").fetchnumpy()["h"]
+    connection.unregister("key_texts")
+    return np.asarray(hashes, dtype=np.uint64)
 
 
 def _text_hash(text: bytes) -> np.uint64:

@@ -33,7 +33,7 @@ from relcrf.inference.result import Verdict
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction, prediction_table
 from relcrf.progress_reporting import ProgressMonitor, progress_monitor
-from relcrf.training import TrainingRequest, ground_with_engine
+from relcrf.training import Training, TrainingRequest, ground_with_engine
 from relcrf.updating.entity_rows import Entities, EntityChanges, EntityRows
 from relcrf.updating.locality import global_model_reason, global_training_reason, is_local_inference
 from relcrf.updating.state import (
@@ -133,11 +133,12 @@ def update(run: str | Path, data: GivenData, *, progress: ProgressMonitor | None
     if state is None:
         assert provenance is not None
         state = UpdateState(provenance.protocol, "the run does not contain the digests of its rows", None)
+    fingerprint = None if provenance is None else provenance.fingerprint
     dataset = to_dataset(data, learned.spec, learned.mapping)
     if progress is not None:
-        return _Updater(learned, state, dataset, progress).run()
+        return _Updater(learned, state, fingerprint, dataset, progress).run()
     with progress_monitor(False) as silent:
-        return _Updater(learned, state, dataset, silent).run()
+        return _Updater(learned, state, fingerprint, dataset, silent).run()
 
 
 class _Updater:
@@ -145,10 +146,18 @@ class _Updater:
 
     Args:
         state: State of the run.
+        fingerprint: Fingerprint of the training data of the run; None if an update wrote the run.
     """
 
-    def __init__(self, learned: LearnedModel, state: UpdateState, dataset: Dataset, progress: ProgressMonitor) -> None:
-        self.learned, self.dataset, self.progress = learned, dataset, progress
+    def __init__(
+        self,
+        learned: LearnedModel,
+        state: UpdateState,
+        fingerprint: str | None,
+        dataset: Dataset,
+        progress: ProgressMonitor,
+    ) -> None:
+        self.learned, self.fingerprint, self.dataset, self.progress = learned, fingerprint, dataset, progress
         self.known = state.components
         calibrated = DEFAULT_FOLDS if "calibration" in learned.summary else 0
         # The result depends neither on the workers nor on the memory.
@@ -266,8 +275,8 @@ class _Updater:
                 digests = training_digests(grounding)
                 training = part.entity_numbers(digests.by_entity)
         known = self.known
-        is_same = part is not None and known is not None
-        if is_same and part is not None and known is not None:
+        is_same = self.fingerprint is not None and self._identity(training_run) == self.fingerprint
+        if not is_same and part is not None and known is not None:
             everything = np.ones(len(known.entities), dtype=bool)
             is_same = (
                 known.inputs.duckdb == duckdb_version()
@@ -293,6 +302,12 @@ class _Updater:
         predicted = tuple(PredictedAttribute(b.name, tuple(b.values), numbers[b.name]) for b in blocks)
         components = ComponentState(inputs, part.entities, part.component, training, predicted)
         return self._finish(learned, components, weights, verdict=prediction.verdict)
+
+    def _identity(self, training_run: Training) -> str:
+        """Return the fingerprint that the training run would have with the backend of the original request."""
+        request = self.learned.original_request
+        system = make_backend(request.backend, **request.settings)
+        return replace(training_run, backend=request.backend, system=system).identity
 
     def _infer(self, learned: LearnedModel, grounding: Grounding) -> Prediction:
         grounding, vectors, problem = query_problem(learned, grounding)

@@ -1,0 +1,180 @@
+"""Updates of runs have the weights and predictions of new runs on the same tables."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.backends.provenance import Provenance, TrainingProtocol
+from relcrf.training import TrainingRequest
+from relcrf.updating.update import update
+
+MODEL = """
+domain Kind = { a, b, c }
+domain Word = open
+
+entity Page {
+    predict kind : Kind
+    words        : bag of Word
+    size         : real
+}
+entity Site { region : Kind }
+
+relation Link(source: Page, target: Page)
+relation On(page: Page, site: Site)
+
+template prior(p: Page) over p.kind
+template word(p: Page, w: Word) where w in p.words over p.kind per w
+template size(p: Page) over p.kind by p.size, count { q where Link(p, q) }
+template linked(p: Page, q: Page) where Link(p, q) and p != q over p.kind, q.kind
+template region(p: Page, s: Site) where On(p, s) over p.kind per s.region
+"""
+
+EXACT = {"tolerance": 1e-10, "max_iterations": 5000}
+
+
+class Tables:
+    """Random tables, and random changes of them."""
+
+    def __init__(self, seed: int, n_pages: int = 40) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.n_groups = n_pages // 5
+        self.kind, self.size, self.group = {}, {}, {}
+        self.words, self.links, self.on = set(), set(), set()
+        self.region = {f"s{g}": "abc"[g % 3] for g in range(self.n_groups)}
+        for _ in range(n_pages):
+            self.add_page(labelled=self.rng.random() < 0.6)
+        for _ in range(n_pages // 2):
+            self.add_link()
+
+    def pick(self, values):
+        ordered = sorted(values)
+        return ordered[self.rng.integers(len(ordered))]
+
+    def add_page(self, *, labelled: bool) -> str:
+        name = f"p{len(self.size) + self.rng.integers(10**6)}"
+        group = int(self.rng.integers(self.n_groups))
+        kind = str(self.rng.choice(list("abc")))
+        self.kind[name] = kind if labelled else None
+        self.size[name], self.group[name] = float(self.rng.normal() + "abc".index(kind)), group
+        for _ in range(3):
+            self.words.add((name, f"{kind if self.rng.random() < 0.5 else 'x'}{self.rng.integers(6)}"))
+        if self.rng.random() < 0.8:
+            self.on.add((name, f"s{group}"))
+        return name
+
+    def add_link(self, page: str | None = None) -> None:
+        page = page or self.pick(self.size)
+        other = self.pick(p for p in self.size if self.group[p] == self.group[page])
+        self.links.add((page, other))
+
+    def remove_page(self) -> None:
+        page = self.pick(self.size)
+        for column in (self.kind, self.size, self.group):
+            del column[page]
+        for name in ("words", "links", "on"):
+            setattr(self, name, {row for row in getattr(self, name) if page not in row})
+
+    def change(self, what: str) -> None:
+        unlabelled = [page for page in self.size if self.kind[page] is None]
+        match what:
+            case "page":
+                self.add_link(self.add_page(labelled=False))
+            case "labelled page":
+                self.add_link(self.add_page(labelled=True))
+            case "removed page":
+                self.remove_page()
+            case "link":
+                self.add_link()
+            case "removed link" if self.links:
+                self.links.remove(self.pick(self.links))
+            case "label" if unlabelled:
+                self.kind[self.pick(unlabelled)] = "b"
+            case "changed label":
+                self.kind[self.pick(set(self.size) - set(unlabelled))] = "c"
+            case "word":
+                self.words.add((self.pick(unlabelled or self.size), f"new{self.rng.integers(5)}"))
+            case "size":
+                self.size[self.pick(unlabelled or self.size)] += 0.5
+
+    def dataset(self) -> relcrf.Dataset:
+        pages = list(self.size)
+        self.rng.shuffle(pages)
+        columns = {
+            "page": {"id": pages, "kind": [self.kind[p] for p in pages], "size": [self.size[p] for p in pages]},
+            "site": {"id": list(self.region), "region": list(self.region.values())},
+        }
+        for name, rows, names in (
+            ("page_words", self.words, ("page", "word")),
+            ("link", self.links, ("source", "target")),
+            ("on", self.on, ("page", "site")),
+        ):
+            ordered = sorted(rows)
+            columns[name] = {column: [row[k] for row in ordered] for k, column in enumerate(names)}
+        return relcrf.Dataset({n: {c: np.array(v, dtype=object) for c, v in t.items()} for n, t in columns.items()})
+
+
+CHANGES = ("page", "labelled page", "removed page", "link", "removed link", "label", "changed label", "word", "size")
+
+
+def train(model, dataset, folder: Path | None, backend: str, settings, protocol=None):
+    """Train as `relcrf train` does, and predict; write the run if a folder is given."""
+    request = TrainingRequest(model.spec, backend, settings, dataset, protocol or TrainingProtocol())
+    training = request.ground()
+    learned = training.run()
+    if folder is not None:
+        provenance = Provenance.collect(training.identity, request.protocol, training.grounding.bound)
+        run_folder.save(learned, folder, {}, provenance=provenance, sync=False)
+    fit = api.Fit(learned)
+    return fit, fit.predict(dataset)
+
+
+def named(learned) -> dict:
+    """Return the weights that are not at their initial value of 0, by template, key, feature and state."""
+    frame = api.Fit(learned).weights()
+    names = [name for name in frame.columns if name in ("template", "key", "feature", "pattern", "states")]
+    values = zip(*(frame[name].tolist() for name in names), frame["weight"].tolist(), strict=True)
+    return {row[:-1]: row[-1] for row in values if row[-1] != 0.0}
+
+
+def require_equal(updated, fit, predicted, tolerance=1e-6) -> None:
+    ours, theirs = named(updated.learned), named(fit.learned)
+    assert max(abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*ours, *theirs}) < tolerance
+    for name, table in updated.tables.items():
+        expected = predicted.table(name)
+        assert list(table.columns) == list(expected.columns)
+        assert table["id"].tolist() == expected["id"].tolist()
+        for column in expected.columns:
+            if column.startswith("p_"):
+                assert np.abs(table[column] - expected[column]).max(initial=0.0) < tolerance
+
+
+BACKENDS = {
+    "local": EXACT,
+    "pseudo": EXACT,
+    "dense": {**EXACT, "inference": "jt"},
+    "ess": EXACT,
+    "chow-liu": EXACT,
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_updates_equal_new_runs(tmp_path, backend, seed):
+    model, settings = relcrf.parse(MODEL), BACKENDS[backend]
+    tables = Tables(seed)
+    run = tmp_path / "run"
+    train(model, tables.dataset(), run, backend, settings)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        for what in rng.choice(CHANGES[: rng.integers(1, len(CHANGES) + 1)], size=rng.integers(1, 3)):
+            tables.change(str(what))
+        dataset = tables.dataset()
+        updated = update(run, dataset)
+        require_equal(updated, *train(model, dataset, None, backend, settings))
+        updated.save(run, force=True, sync=False)

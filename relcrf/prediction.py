@@ -76,8 +76,8 @@ def prediction_table(
     add("probability", probabilities[np.arange(n), best])
     if sets is not None:
         by_probability = np.argsort(-probabilities, axis=1, kind="stable")
-        texts = [", ".join(names[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
-        add("set", np.array(texts, dtype=object))
+        joined = [", ".join(names[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
+        add("set", np.array(joined, dtype=object))
     add("joint", names[map_states])
     if with_probabilities and len(values) <= 50:
         for k, value in enumerate(values):

@@ -62,17 +62,17 @@ def bind(
         return _Binder(bound, vocabulary or {}).run()
 
 
-def entity_columns(spec: s.ModelSpec, dataset: Dataset) -> dict[str, dict[str, s.Entity]]:
+def entity_columns(spec: s.ModelSpec, dataset: Dataset) -> dict[str, list[tuple[str, s.Entity]]]:
     """Return, for each table that the model reads, the columns that contain keys of entities, with their entity types."""
     binder = _Binder(BoundModel(spec, dataset), {})
-    found: dict[str, dict[str, s.Entity]] = {}
+    found: dict[str, dict[tuple[str, s.Entity], None]] = {}
     for entity in spec.entities:
         table = dataset.find_table(entity.name)
         if table is not None and (key := table.column(entity.key)) is not None:
-            found.setdefault(table.name, {})[key] = entity
+            found.setdefault(table.name, {})[key, entity] = None
     for _, table_name, columns in binder.find_references():
-        found.setdefault(table_name, {}).update(columns)
-    return found
+        found.setdefault(table_name, {}).update(dict.fromkeys(columns.items()))
+    return {name: [*columns] for name, columns in found.items()}
 
 
 KEY_SAMPLE = 1000

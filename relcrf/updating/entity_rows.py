@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -18,9 +18,11 @@ from scipy.sparse.csgraph import connected_components
 from relcrf.data.binding import entity_columns
 from relcrf.data.coding import text_sql
 from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.manifest import RowPolicies
 from relcrf.data.raw_table import RawTable
 from relcrf.data.store import literal, report_read_errors
 from relcrf.data.table_hash import hash_rows
+from relcrf.errors import listing
 from relcrf.model.spec import ModelSpec
 
 UNSIGNED_RANGE = 1 << 64
@@ -114,9 +116,7 @@ class EntityRows:
             assert table is not None
             self.tables[name] = table
             with report_read_errors(table.location):
-                self._columns[name] = [
-                    self._create_cells(table, column, kinds[kind.name]) for column, kind in columns.items()
-                ]
+                self._columns[name] = [self._create_cells(table, column, kinds[kind.name]) for column, kind in columns]
         for entity in spec.entities:
             own = dataset.find_table(entity.name)
             column_name = own.column(entity.key) if own is not None else None
@@ -155,9 +155,12 @@ class EntityRows:
             if columns
         }
 
-    def has_missing_keys(self) -> bool:
-        """Return True if a row lacks the key of an entity."""
-        return bool(self._query("SELECT count(*) AS n FROM entities WHERE key IS NULL")["n"][0])
+    def global_reason(self) -> str:
+        """Return why an entity may depend on rows that do not mention it, or on their order; empty if it does not."""
+        if self._query("SELECT count(*) AS n FROM entities WHERE key IS NULL")["n"][0]:
+            return "some rows lack the key of an entity"
+        merged = [name for name, table in self.tables.items() if table.policies.duplicates != RowPolicies().duplicates]
+        return f"duplicate rows of {listing(merged)} are merged in the order of the rows" if merged else ""
 
     def shared_inputs(self) -> dict[str, str]:
         """Return what determines the factors of all entities, by table: the columns, and the rows of tables without keys."""
@@ -179,7 +182,7 @@ class EntityRows:
         self._connection.register("numbered", {**_columns(entities), "row": np.arange(len(entities), dtype=np.int32)})
         edges = []
         for name, columns in self._columns.items():
-            for first, second in zip(columns, columns[1:], strict=False):
+            for first, second in pairwise(columns):
                 left, right = (f"raw.{quoted(column.name)}" for column in (first, second))
                 edges.append(
                     self._query(
@@ -235,7 +238,9 @@ class EntityRows:
         """Yield SQL of the entities that a row mentions together with a changed entity."""
         for name, columns in self._columns.items():
             for first, second in permutations(columns, 2):
-                changed = f"SELECT cell FROM {first.cells} JOIN compared USING (key) WHERE kind = {first.kind} AND differs"
+                changed = (
+                    f"SELECT cell FROM {first.cells} JOIN compared USING (key) WHERE kind = {first.kind} AND differs"
+                )
                 cells = (
                     f"SELECT DISTINCT raw.{quoted(second.name)} FROM {self.tables[name].scan} AS raw "
                     f"WHERE raw.{quoted(first.name)} IN ({changed})"

@@ -42,7 +42,8 @@ def global_model_reason(spec: ModelSpec) -> str:
     for derived in simple.derived_relations:
         if isinstance(derived.definition, NearestNeighbours):
             return f"'{derived.name}' selects nearest neighbours"
-    for declared in (*simple.templates, *simple.derived_relations):
+    declarations: tuple[Template | DerivedRelation, ...] = (*simple.templates, *simple.derived_relations)
+    for declared in declarations:
         if any(_unconnected_scopes(simple, declared)):
             return f"no row connects the entities of '{declared.name}'"
     return ""

@@ -21,8 +21,8 @@ CHUNK_BINDINGS = 1 << 20
 """Number of bindings that are read at a time, so that the memory is bounded."""
 
 MAX_MAGNITUDE_RATIO = LIMIT_RATIO / 16
-"""Maximum ratio of two magnitudes of a feature for which learning certainly limits no value: the scale of the feature, a power of 16
-near its median magnitude, is at least a sixteenth of its smallest magnitude."""
+"""Maximum ratio of two magnitudes of a feature for which learning certainly limits no value: the scale of the feature, a power
+of 16 near its median magnitude, is at least a sixteenth of its smallest magnitude."""
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """Odd multiplier of the mixing function. Source: Steele, Lea & Flood, Fast splittable pseudorandom number generators (2014)."""
@@ -48,7 +48,9 @@ class TrainingDigests:
 def training_digests(grounding: Grounding) -> TrainingDigests:
     """Compute the digests of the labels, and of the factors whose variables all have labels."""
     labelled = grounding.states >= 0
-    variable = np.concatenate([np.empty(0, dtype=np.uint64), *(_key_hashes(grounding, b.owner, b.name) for b in grounding.blocks)])
+    variable = np.concatenate(
+        [np.empty(0, dtype=np.uint64), *(_key_hashes(grounding, b.owner, b.name) for b in grounding.blocks)]
+    )
     state = _mix(variable ^ _mix(grounding.states.astype(np.uint64)))
     digest = np.where(labelled, state, np.uint64(0))
     ranges: dict[str, Range] = {}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +27,16 @@ from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import DEFAULT_FOLDS
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Verdict
-from relcrf.model.spec import ModelSpec
-from relcrf.prediction import Prediction, prediction_table
+from relcrf.prediction import Prediction
 from relcrf.progress_reporting import ProgressMonitor, progress_monitor
 from relcrf.training import Training, TrainingRequest, ground_with_engine
 from relcrf.updating.entity_rows import Entities, EntityChanges, EntityRows
 from relcrf.updating.locality import global_model_reason, global_training_reason, is_local_inference
+from relcrf.updating.numbered_entities import NumberedEntities, equal_training
+from relcrf.updating.prediction_tables import prediction_tables
 from relcrf.updating.state import (
     ComponentState,
     PredictedAttribute,
@@ -67,9 +68,11 @@ class UpdateReport:
             not compared.
         weights: `kept`, `warm start`, or `learned` from the usual start.
         reason: Why the weights were learned, or why everything was grounded; empty if neither was necessary.
-        weight_change: Largest change of a weight that the run and the update have in common.
+        weight_change: Largest change of a weight that the run and the update have in common; None if the values of a predicted
+            attribute changed.
         inferred, kept: Numbers of predictions that were computed and that were copied from the run.
-        verdict: Convergence status of the predictions.
+        verdict: Convergence status of the inferred predictions.
+        is_converged: Whether inference was exact or converged.
         seconds: Duration of each step.
     """
 
@@ -77,10 +80,11 @@ class UpdateReport:
     entities: Mapping[str, int]
     weights: str
     reason: str
-    weight_change: float
+    weight_change: float | None
     inferred: int
     kept: int
     verdict: str
+    is_converged: bool
     seconds: Mapping[str, float]
 
 
@@ -110,7 +114,14 @@ class Update:
 
 
 @SingleThreadedBlas()
-def update(run: str | Path, data: GivenData, *, progress: ProgressMonitor | None = None) -> Update:
+def update(
+    run: str | Path,
+    data: GivenData,
+    *,
+    budget: int | None = None,
+    cache: BlockCache | None = None,
+    progress: ProgressMonitor | None = None,
+) -> Update:
     """Update a run to changed tables; the run folder itself does not change before `Update.save`.
 
     The result is that of training with the backend and settings of the run (if `auto` chose them, of its choice) and of
@@ -119,6 +130,8 @@ def update(run: str | Path, data: GivenData, *, progress: ProgressMonitor | None
     Args:
         run: Run folder that `relcrf train` or an update wrote.
         data: All tables, with the rows that changed and those that did not.
+        budget: Maximum number of bindings per template; None for that of the run.
+        cache: Cache of ground blocks, which is used if everything is grounded.
 
     Raises:
         UsageError: The run has no provenance (E430).
@@ -135,10 +148,10 @@ def update(run: str | Path, data: GivenData, *, progress: ProgressMonitor | None
         state = UpdateState(provenance.protocol, "the run does not contain the digests of its rows", None)
     fingerprint = None if provenance is None else provenance.fingerprint
     dataset = to_dataset(data, learned.spec, learned.mapping)
-    if progress is not None:
-        return _Updater(learned, state, fingerprint, dataset, progress).run()
-    with progress_monitor(False) as silent:
-        return _Updater(learned, state, fingerprint, dataset, silent).run()
+    if budget is not None:
+        state = replace(state, protocol=replace(state.protocol, budget=budget))
+    with progress_monitor(False) if progress is None else nullcontext(progress) as monitor:
+        return _Updater(learned, state, fingerprint, dataset, cache, monitor).run()
 
 
 class _Updater:
@@ -155,9 +168,11 @@ class _Updater:
         state: UpdateState,
         fingerprint: str | None,
         dataset: Dataset,
+        cache: BlockCache | None,
         progress: ProgressMonitor,
     ) -> None:
-        self.learned, self.fingerprint, self.dataset, self.progress = learned, fingerprint, dataset, progress
+        self.learned, self.fingerprint = learned, fingerprint
+        self.dataset, self.cache, self.progress = dataset, cache, progress
         self.known = state.components
         calibrated = DEFAULT_FOLDS if "calibration" in learned.summary else 0
         # The result depends neither on the workers nor on the memory.
@@ -168,6 +183,7 @@ class _Updater:
         self.spec = learned.spec
         self.reason = global_model_reason(self.spec) or global_training_reason(self.system, self.protocol)
         self.unknown_reason = state.reason
+        self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
         self.rows: EntityRows | None = None
         self.changes: EntityChanges | None = None
@@ -177,8 +193,8 @@ class _Updater:
         with self._timed("compare", "comparing rows"):
             if not self.reason:
                 self.rows = EntityRows(self.spec, self.dataset)
-                if self.rows.has_missing_keys():
-                    self.rows, self.reason = None, "some rows lack the key of an entity"
+                if reason := self.rows.global_reason():
+                    self.rows, self.reason = None, reason
             self._compare()
         return self._update_components() or self._update_all()
 
@@ -194,8 +210,12 @@ class _Updater:
             self.reason = f"the digests of the run are those of DuckDB {known.inputs.duckdb}"
             return
         shared = self.rows.shared_inputs()
-        if changed := [name for name in shared if shared[name] != known.inputs.shared.get(name)]:
+        names = sorted({*shared, *known.inputs.shared})
+        if changed := [name for name in names if shared.get(name) != known.inputs.shared.get(name)]:
             self.reason = f"the columns of {listing(changed)} changed, or rows that mention no entity"
+            return
+        if not self.learned.converged:
+            self.reason = "learning did not converge"
             return
         self.changes = self.rows.compare(known.entities, known.component)
         total = len(self.rows.entities())
@@ -210,7 +230,7 @@ class _Updater:
         if self.reason or known is None or rows is None or changes is None:
             return None
         numbers = {each.name: np.empty((0, len(each.values) + 1)) for each in known.predicted}
-        part = _NumberedEntities(Entities(*(values[:0] for values in known.entities.columns)))
+        part = NumberedEntities(Entities(*(values[:0] for values in known.entities.columns)))
         digests = TrainingDigests({}, {})
         verdict = known.inputs.verdict
         if changes.n_selected:
@@ -218,16 +238,21 @@ class _Updater:
             with self._timed("ground", "grounding changed components"):
                 try:
                     grounding = ground_with_engine(
-                        bind(self.spec, subset), "duckdb", None, progress=self.progress.report_grounding
+                        bind(self.spec, subset),
+                        "duckdb",
+                        None,
+                        budget=self.protocol.budget,
+                        progress=self.progress.report_grounding,
                     )
                 except DataError:  # the messages of the whole tables name the rows
                     self.reason = "a changed row is invalid"
                     return None
-                part = _NumberedEntities.from_rows(self.spec, EntityRows(self.spec, subset), grounding)
+                self.notes = grounding.bound.notes
+                part = NumberedEntities.from_rows(self.spec, EntityRows(self.spec, subset), grounding)
                 digests = training_digests(grounding)
         training = part.entity_numbers(digests.by_entity)
         ranges = merge_ranges(known.inputs.ranges, digests.ranges)
-        if not _equal_training(known.entities, known.training, ~changes.kept, part.entities, training):
+        if not equal_training(known.entities, known.training, ~changes.kept, part.entities, training):
             self.reason = "labels changed, or factors over labelled variables"
             return None
         if not has_ordinary_values(ranges):
@@ -242,7 +267,7 @@ class _Updater:
                 self.reason = f"inference of the changed components was not exact ({verdict.status})"
                 return None
         kept = changes.kept
-        offset = int(known.component.max(initial=-1)) + 1
+        component = np.concatenate([known.component[kept], int(known.component.max(initial=-1)) + 1 + part.component])
         inputs = replace(
             known.inputs,
             row_counts=rows.row_counts(),
@@ -252,10 +277,11 @@ class _Updater:
         components = ComponentState(
             inputs,
             known.entities.take(kept).append(part.entities),
-            np.concatenate([known.component[kept], offset + part.component]),
+            np.unique(component, return_inverse=True)[1].astype(np.int32),
             np.concatenate([known.training[kept], training]),
             tuple(
-                replace(each, numbers=np.concatenate([each.numbers[kept], numbers[each.name]])) for each in known.predicted
+                replace(each, numbers=np.concatenate([each.numbers[kept], numbers[each.name]]))
+                for each in known.predicted
             ),
         )
         n_kept = sum(int(np.isfinite(each.numbers[kept, 0]).sum()) for each in known.predicted)
@@ -263,15 +289,14 @@ class _Updater:
 
     def _update_all(self) -> Update:
         """Ground and infer everything; learn unless the labels and the factors over labelled variables are the same."""
-        request = TrainingRequest(
-            self.spec, self.learned.backend, self.learned.settings, self.dataset, self.protocol
-        )
+        request = TrainingRequest(self.spec, self.learned.backend, self.learned.settings, self.dataset, self.protocol)
         with self._timed("ground", "reading tables"):
-            training_run = request.ground(self.progress.report_grounding)
+            training_run = request.ground(self.progress.report_grounding, self.cache)
             grounding = training_run.grounding
+            self.notes = grounding.bound.notes
             part, digests = None, TrainingDigests({}, {})
             if self.rows is not None:
-                part = _NumberedEntities.from_rows(self.spec, self.rows, grounding)
+                part = NumberedEntities.from_rows(self.spec, self.rows, grounding)
                 digests = training_digests(grounding)
                 training = part.entity_numbers(digests.by_entity)
         known = self.known
@@ -279,9 +304,10 @@ class _Updater:
         if not is_same and part is not None and known is not None:
             everything = np.ones(len(known.entities), dtype=bool)
             is_same = (
-                known.inputs.duckdb == duckdb_version()
+                self.learned.converged
+                and known.inputs.duckdb == duckdb_version()
                 and has_ordinary_values(merge_ranges(known.inputs.ranges, digests.ranges))
-                and _equal_training(known.entities, known.training, everything, part.entities, training)
+                and equal_training(known.entities, known.training, everything, part.entities, training)
             )
         learned, weights = self.learned, "kept"
         if not is_same:
@@ -328,7 +354,7 @@ class _Updater:
     ) -> Update:
         """Return the update with its report."""
         if components is not None and self.rows is not None:
-            tables = _prediction_tables(self.spec, components, self.rows.key_names)
+            tables = prediction_tables(self.spec, components, self.rows.key_names)
         assert tables is not None
         n_predictions = sum(len(table) for table in tables.values())
         before = {} if self.known is None else self.known.inputs.row_counts
@@ -343,13 +369,14 @@ class _Updater:
             entities,
             weights,
             self.reason,
-            _weight_change(self.learned, learned),
+            learned.largest_weight_change(self.learned),
             n_predictions - n_kept,
             n_kept,
             str(verdict),
+            verdict.is_good,
             self.seconds,
         )
-        notes = tuple(self.dataset.notes)
+        notes = tuple(dict.fromkeys([*self.dataset.notes, *self.notes]))
         return Update(learned, tables, report, notes, UpdateState(self.protocol, self.reason, components))
 
     @contextmanager
@@ -359,117 +386,3 @@ class _Updater:
         started = time.perf_counter()
         yield
         self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - started
-
-
-@dataclass(frozen=True)
-class _NumberedEntities:
-    """Entities with the indices that they have in a ground graph.
-
-    Args:
-        indices: Index of each entity within its type in the ground graph, by entity type; -1 for entities that are only
-            mentioned, and for other types. Shape (n_entities,) each.
-        component: Number of the component of each entity, shape (n_entities,), int32.
-    """
-
-    entities: Entities
-    indices: Mapping[str, np.ndarray] = field(default_factory=dict)
-    component: np.ndarray = field(default_factory=partial(np.empty, 0, dtype=np.int32))
-
-    @classmethod
-    def from_rows(cls, spec: ModelSpec, rows: EntityRows, grounding: Grounding) -> _NumberedEntities:
-        """Find the entities of the rows in a ground graph of the same rows."""
-        entities = rows.entities()
-        indices = {}
-        for kind, entity in enumerate(spec.entities):
-            known = {key: index for index, key in enumerate(grounding.bound.keys(entity.name))}
-            found = np.full(len(entities), -1)
-            mine = entities.kind == kind
-            found[mine] = [known.get(key, -1) for key in entities.key[mine]]
-            indices[entity.name] = found
-        return cls(entities, indices, rows.components(entities))
-
-    def entity_numbers(self, by_entity: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the digest of each entity from arrays in the order of the ground graph, shape (n_entities,), uint64."""
-        out = np.zeros(len(self.entities), dtype=np.uint64)
-        for name, values in by_entity.items():
-            rows = np.flatnonzero(self.indices[name] >= 0)
-            out[rows] = values[self.indices[name][rows]]
-        return out
-
-    def predictions(self, prediction: Prediction) -> dict[str, np.ndarray]:
-        """Return the `numbers` of each `PredictedAttribute`, by name."""
-        out = {}
-        for name in prediction.attributes:
-            block = prediction.block(name)
-            numbers = np.full((block.count, len(block.values) + 1), np.nan)
-            rows = prediction.variables(name) - block.start
-            numbers[rows, :-1] = prediction.probabilities(name)
-            numbers[rows, -1] = prediction.inferred.map_states[block.index_slice(prediction.inferred.variables)]
-            out[name] = np.full((len(self.entities), numbers.shape[1]), np.nan)
-            found = np.flatnonzero(self.indices[block.owner] >= 0)
-            out[name][found] = numbers[self.indices[block.owner][found]]
-        return out
-
-
-def _equal_training(
-    known: Entities, training: np.ndarray, selected: np.ndarray, entities: Entities, new_training: np.ndarray
-) -> bool:
-    """Return True if the entities with labels, and their training digests, are the same as the selected known ones."""
-
-    def labelled(some: Entities, digests: np.ndarray, chosen: np.ndarray) -> dict[tuple[int, str], int]:
-        rows = np.flatnonzero(chosen & (digests > 0))
-        pairs = zip(some.kind[rows].tolist(), some.key[rows].tolist(), strict=True)
-        return dict(zip(pairs, digests[rows].tolist(), strict=True))
-
-    everything = np.ones(len(entities), dtype=bool)
-    return labelled(known, training, selected) == labelled(entities, new_training, everything)
-
-
-def _prediction_tables(spec: ModelSpec, state: ComponentState, key_names: Mapping[str, str]) -> dict[str, Frame]:
-    """Return the predictions of each attribute as `Prediction.table` does, sorted by the key."""
-    tables = {}
-    for each in state.predicted:
-        owner, _, attribute = each.name.partition(".")
-        rows = np.flatnonzero(np.isfinite(each.numbers[:, 0]))
-        keys = state.entities.key[rows]
-        same_type = [entity.name for entity in spec.entities].index(owner) == state.entities.kind
-        order = _key_order(keys, state.entities.key[same_type])
-        rows = rows[order]
-        numbers = each.numbers[rows]
-        tables[each.name] = prediction_table(
-            {key_names[owner]: keys[order]}, attribute, each.values, numbers[:, :-1], numbers[:, -1].astype(np.int64)
-        )
-    return tables
-
-
-def _key_order(keys: np.ndarray, all_keys: np.ndarray) -> np.ndarray:
-    """Return the order of some keys of a type in the tables: numeric if all keys of the type are integers."""
-    try:
-        numbers = all_keys.astype(np.int64)
-    except (ValueError, OverflowError):
-        return np.argsort(keys, kind="stable")
-    if [*map(str, numbers.tolist())] != all_keys.tolist():
-        return np.argsort(keys, kind="stable")
-    return np.argsort(keys.astype(np.int64), kind="stable")
-
-
-def _weight_change(before: LearnedModel, after: LearnedModel) -> float:
-    """Return the largest change of a weight that two models have in common, by template, key, feature and pattern."""
-    if before is after:
-        return 0.0
-    known = {template.name: k for k, template in enumerate(before.templates)}
-    largest = 0.0
-    for k, template in enumerate(after.templates):
-        j = known.get(template.name)
-        if j is None or before.templates[j].features != template.features or before.templates[j].patterns != template.patterns:
-            continue
-        old, new = (m.layout.matrix(m.vectors["weights"], i) for m, i in ((before, j), (after, k)))
-        width = len(template.features)
-        old, new = old.reshape(-1, width, old.shape[1]), new.reshape(-1, width, new.shape[1])
-        if template.keys is not None and (old_keys := before.templates[j].keys) is not None:
-            index = {key: i for i, key in enumerate(old_keys.values)}
-            pairs = [(index[key], i) for i, key in enumerate(template.keys.values) if key in index]
-            left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-            old, new = old[left], new[right]
-        largest = max(largest, float(np.abs(new - old).max(initial=0.0)))
-    return largest

@@ -1,6 +1,5 @@
 """Updates of runs have the weights and predictions of new runs on the same tables."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np

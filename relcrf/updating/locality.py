@@ -6,7 +6,7 @@ the whole tables. Its predictions do not depend on other components if the backe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from relcrf.backends.base import AbstractBackend
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
@@ -90,16 +90,21 @@ def _unconnected_scopes(spec: ModelSpec, declared: Template | DerivedRelation) -
 
 def _is_connected(scope: NameScope, outer: tuple[str, ...]) -> bool:
     """Return True if atoms that must be true connect all entities of a scope; those of the outer scope are connected."""
-    entities = [name for name, kind in scope.type_names.items() if scope.spec.entity(kind) is not None]
-    group = {name: {name} for name in entities}
+    disjuncts = (None,) if scope.where is None else e.disjuncts(scope.where)
+    return all(_connects(scope, disjunct, outer) for disjunct in disjuncts)
 
-    def connect(names: Iterator[str]) -> None:
+
+def _connects(scope: NameScope, condition: e.Expression | None, outer: tuple[str, ...]) -> bool:
+    """Return True if the atoms among the conjuncts of a condition connect all entities of a scope."""
+    group = {name: {name} for name, kind in scope.type_names.items() if scope.spec.entity(kind) is not None}
+
+    def connect(names: Iterable[str]) -> None:
         connected = set().union(*(group[name] for name in names if name in group))
         for name in connected:
             group[name] = connected
 
-    connect(iter(outer))
-    for conjunct in e.conjuncts(scope.where):
+    connect(outer)
+    for conjunct in e.conjuncts(condition):
         if isinstance(conjunct, e.Atom):
             connect(argument.name for argument in conjunct.arguments if isinstance(argument, e.Name))
     return len({frozenset(members) for members in group.values()}) <= 1

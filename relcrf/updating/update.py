@@ -377,7 +377,8 @@ class _Updater:
             self.seconds,
         )
         notes = tuple(dict.fromkeys([*self.dataset.notes, *self.notes]))
-        return Update(learned, tables, report, notes, UpdateState(self.protocol, self.reason, components))
+        state = UpdateState(self.protocol, "" if components is not None else self.reason, components)
+        return Update(learned, tables, report, notes, state)
 
     @contextmanager
     def _timed(self, step: str, phase: str) -> Iterator[None]:

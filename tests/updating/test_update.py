@@ -142,7 +142,7 @@ def named(learned) -> dict:
 
 def require_equal(updated, fit, predicted, tolerance=1e-6) -> None:
     ours, theirs = named(updated.learned), named(fit.learned)
-    assert max(abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*ours, *theirs}) < tolerance
+    assert max(abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*ours, *theirs, ()}) < tolerance
     for name, table in updated.tables.items():
         expected = predicted.table(name)
         assert list(table.columns) == list(expected.columns)
@@ -177,3 +177,185 @@ def test_updates_equal_new_runs(tmp_path, backend, seed):
         updated = update(run, dataset)
         require_equal(updated, *train(model, dataset, None, backend, settings))
         updated.save(run, force=True, sync=False)
+
+
+@pytest.mark.parametrize("backend", ["propagate", "smooth", "gated"])
+def test_other_backends_learn_again(tmp_path, backend):
+    """Backends without separate components ground, learn and infer as a new run does."""
+    model, tables, run = relcrf.parse(MODEL), Tables(3), tmp_path / "run"
+    train(model, tables.dataset(), run, backend, {})
+    for what in ("page", "labelled page"):
+        tables.change(what)
+    dataset = tables.dataset()
+    updated = update(run, dataset)
+    assert updated.report.weights == "learned"
+    assert "learn from each component separately" in updated.report.reason
+    require_equal(updated, *train(model, dataset, None, backend, {}))
+
+
+GLOBAL_MODELS = {
+    "standardise may depend on all rows": MODEL.replace("by p.size,", "by standardise(p.size),"),
+    "tfidf may depend on all rows": MODEL + "template idf(p: Page) over p.kind by tfidf(p.words)\n",
+    "the values of 'kind' are read from the data": MODEL.replace("domain Kind = { a, b, c }", "domain Kind = open"),
+    "no row connects the entities of 'near'": MODEL
+    + "template near(p: Page, q: Page) where p < q and abs(p.size - q.size) < 0.05 over p.kind, q.kind\n",
+    "no row connects the entities of 'total'": MODEL
+    + "template total(p: Page) over p.kind by count { q where On(q, s) }\n",
+    "'twins' predicts tuples": MODEL
+    + "predict relation twins(p: Page, q: Page) where Link(p, q) and p != q\ntemplate twin(p: Page, q: Page) over twins(p, q)\n",
+    "'group' is latent": MODEL.replace("predict kind : Kind", "predict kind : Kind\n    latent group : 1..2")
+    + "template grouped(p: Page) over p.kind, p.group\n",
+}
+
+
+@pytest.mark.parametrize("reason", GLOBAL_MODELS)
+def test_models_with_global_values(tmp_path, reason):
+    """Rows without labels change statistics, values or neighbours elsewhere, so everything is grounded again."""
+    model, tables, run = relcrf.parse(GLOBAL_MODELS[reason]), Tables(5, n_pages=30), tmp_path / "run"
+    settings = {**EXACT, "inference": "jt"} if "latent" not in reason else {"inference": "jt"}
+    train(model, tables.dataset(), run, "dense", settings)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    for what in ("page", "size", "link"):
+        tables.change(what)
+    dataset = tables.dataset()
+    updated = update(run, dataset)
+    assert reason in updated.report.reason
+    fit, predicted = train(model, dataset, None, "dense", settings)
+    ours, theirs = named(updated.learned), named(fit.learned)
+    assert max(abs(ours.get(key, 0.0) - theirs.get(key, 0.0)) for key in {*ours, *theirs, ()}) < 1e-6
+    for name, table in updated.tables.items():
+        for column in (column for column in table.columns if column.startswith("p_")):
+            assert np.abs(table[column] - predicted.table(name)[column]).max(initial=0.0) < 1e-6
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run with the state of its first update, its model, and its tables."""
+    model, tables, run = relcrf.parse(MODEL), Tables(1), tmp_path / "run"
+    train(model, tables.dataset(), run, "ess", EXACT)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    return run, model, tables
+
+
+def test_first_update_keeps_the_weights(tmp_path):
+    model, tables, run = relcrf.parse(MODEL), Tables(1), tmp_path / "run"
+    fit, predicted = train(model, tables.dataset(), run, "ess", {})
+    updated = update(run, tables.dataset())
+    assert updated.report.weights == "kept"
+    assert np.array_equal(updated.learned.vectors["weights"], fit.learned.vectors["weights"])
+    assert updated.report.inferred == len(predicted.table())
+
+
+def test_unchanged_rows(trained):
+    run, _, tables = trained
+    before = run_folder.manifest_hashes(run)
+    updated = update(run, tables.dataset())
+    assert updated.report.inferred == 0
+    assert updated.report.entities["grounded"] == 0
+    updated.save(run, force=True, sync=False)
+    assert run_folder.manifest_hashes(run) == before
+
+
+def test_only_changed_components_are_grounded(trained):
+    run, _, tables = trained
+    tables.change("page")
+    updated = update(run, tables.dataset())
+    report = updated.report
+    assert report.weights == "kept" and report.reason == ""
+    assert report.entities["added"] == 1
+    assert 0 < report.entities["grounded"] < report.entities["total"] / 2
+    assert 0 < report.inferred < report.kept
+    assert report.rows["page"] == (40, 41)
+
+
+def test_labels_are_learned_from_the_weights_of_the_run(trained):
+    run, model, tables = trained
+    tables.change("label")
+    dataset = tables.dataset()
+    updated = update(run, dataset)
+    assert updated.report.weights == "warm start"
+    assert "labels changed" in updated.report.reason
+    assert updated.report.weight_change > 0
+    fit, _ = train(model, dataset, None, "ess", EXACT)
+    steps = [model.summary["weights_iterations"] for model in (updated.learned, fit.learned)]
+    assert steps[0] <= steps[1]
+
+
+def test_runs_with_calibration_and_held_out_labels(tmp_path):
+    model, tables = relcrf.parse(MODEL), Tables(2)
+    protocol = TrainingProtocol(calibrate=3, split="hide=0.2")
+    train(model, tables.dataset(), tmp_path / "run", "local", EXACT, protocol)
+    tables.change("page")
+    dataset = tables.dataset()
+    updated = update(tmp_path / "run", dataset)
+    assert updated.report.reason == "the run holds out labels"
+    require_equal(updated, *train(model, dataset, None, "local", EXACT, protocol))
+
+
+def test_auto_keeps_its_choice(tmp_path):
+    model, tables, run = relcrf.parse(MODEL), Tables(4), tmp_path / "run"
+    fit, _ = train(model, tables.dataset(), run, "auto", {})
+    tables.change("label")
+    updated = update(run, tables.dataset())
+    assert updated.learned.backend == fit.learned.backend
+    assert updated.learned.settings == fit.learned.settings
+    assert not updated.learned.trials
+
+
+def test_run_without_provenance(tmp_path):
+    tables = Tables(1)
+    relcrf.parse(MODEL).fit(tables.dataset(), "local").save(tmp_path / "run")
+    with pytest.raises(relcrf.UsageError, match="E430"):
+        update(tmp_path / "run", tables.dataset())
+
+
+def test_missing_table(trained):
+    run, _, tables = trained
+    dataset = tables.dataset()
+    del dataset.tables["link"]
+    with pytest.raises(relcrf.DataError, match="Link"):
+        update(run, dataset)
+
+
+def test_invalid_row_is_reported_as_in_training(trained):
+    run, model, tables = trained
+    tables.links.add((tables.pick(tables.size), "unknown"))
+    dataset = tables.dataset()
+    messages = []
+    for call in (lambda: update(run, dataset), lambda: model.fit(dataset, "local")):
+        with pytest.raises(relcrf.DataError) as caught:
+            call()
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("name", ["update.json", "entities.parquet", "predicted_0.npy"])
+def test_damaged_state(trained, name):
+    run, _, tables = trained
+    (run / name).write_bytes(b"damaged")
+    with pytest.raises(relcrf.DataError, match="E336"):
+        update(run, tables.dataset())
+
+
+def test_interrupted_save_keeps_the_run(trained, monkeypatch):
+    run, _, tables = trained
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    tables.change("page")
+    updated = update(run, tables.dataset())
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder, "replace_folder", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            updated.save(run, force=True, sync=False)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    updated.save(run, force=True, sync=False)
+    assert update(run, tables.dataset()).report.inferred == 0
+
+
+def test_existing_folder_is_not_replaced(trained):
+    run, _, tables = trained
+    with pytest.raises(relcrf.UsageError, match="E330"):
+        update(run, tables.dataset()).save(run)

@@ -94,6 +94,11 @@ class EntityChanges:
     n_selected: int
 
     @property
+    def n_kept(self) -> int:
+        """The number of entities of the run that are kept."""
+        return int(self.kept.sum())
+
+    @property
     def n_differences(self) -> int:
         """The number of entities whose rows differ."""
         return self.n_added + self.n_removed + self.n_changed
@@ -126,7 +131,7 @@ class EntityRows:
         union = " UNION ALL ".join(parts) or "SELECT 0 AS kind, NULL AS key, 0::UBIGINT AS digest WHERE false"
         self._connection.execute(
             f"CREATE TABLE entities AS SELECT kind::INTEGER AS kind, key, {_sum_sql('digest')} AS digest FROM ({union}) "
-            "GROUP BY ALL ORDER BY kind, key"
+            "GROUP BY ALL"
         )
 
     def _key_columns(self) -> Iterator[KeyColumn]:

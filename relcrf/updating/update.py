@@ -218,7 +218,7 @@ class _Updater:
             self.reason = "learning did not converge"
             return
         self.changes = self.rows.compare(known.entities, known.component)
-        total = len(self.rows.entities())
+        total = self.changes.n_kept + self.changes.n_selected
         if self.changes.n_selected > MAX_SELECTED_FRACTION * total:
             self.reason = f"rows connect {self.changes.n_selected:,} of {total:,} entities to a change"
         elif not is_local_inference(self.learned.configure_backend(), known.inputs.verdict):

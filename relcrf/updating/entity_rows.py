@@ -30,7 +30,7 @@ UNSIGNED_RANGE = 1 << 64
 
 
 @dataclass(frozen=True)
-class KeyColumn:
+class EntityKeyColumn:
     """A column of a raw table with the keys of entities.
 
     Args:
@@ -115,7 +115,7 @@ class EntityRows:
         """The tables that the model reads, by name."""
         self.key_names: dict[str, str] = {}
         """The name of the key column in the user's table, by entity type."""
-        self._columns: dict[str, list[KeyColumn]] = {}
+        self._columns: dict[str, list[EntityKeyColumn]] = {}
         for name, columns in entity_columns(spec, dataset).items():
             table = dataset.find_table(name)
             assert table is not None
@@ -134,11 +134,11 @@ class EntityRows:
             "GROUP BY ALL"
         )
 
-    def _key_columns(self) -> Iterator[KeyColumn]:
+    def _key_columns(self) -> Iterator[EntityKeyColumn]:
         for columns in self._columns.values():
             yield from columns
 
-    def _create_cells(self, table: RawTable, column: str, kind: int) -> KeyColumn:
+    def _create_cells(self, table: RawTable, column: str, kind: int) -> EntityKeyColumn:
         name = self.dataset.store.new_name("cells")
         salt = literal(f"{table.name}.{column}")
         others = ", ".join(f"raw.{quoted(other)}" for other in table.columns if other != column)
@@ -150,7 +150,7 @@ class EntityRows:
             f"CREATE TABLE {name} AS SELECT raw.{quoted(column)} AS cell, {text_sql(table, column)} AS key, "
             f"hash({salt}, cell, total) AS digest, n_rows FROM ({grouped}) AS raw"
         )
-        return KeyColumn(column, kind, name)
+        return EntityKeyColumn(column, kind, name)
 
     def row_counts(self) -> dict[str, int]:
         """Return the number of rows of each table with keys of entities, by name."""

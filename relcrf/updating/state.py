@@ -50,7 +50,7 @@ class PredictedAttribute:
 
 @dataclass(frozen=True)
 class UpdateInputs:
-    """What the digests and predictions of a state depend on besides the rows of the entities.
+    """The inputs of the digests and predictions of a state, besides the rows of the entities.
 
     Args:
         duckdb: Version of DuckDB, on which the hashes depend.

@@ -60,7 +60,7 @@ inference of all components needs no comparison with the run's."""
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """What an update found and did.
+    """A report on the changes that an update found, and on its work.
 
     Args:
         rows: Number of rows of each table before and after the update; None before if the run does not contain it.
@@ -102,12 +102,13 @@ class Update:
         report = self.report
         return f"Update(weights {report.weights}; {report.inferred:,} predictions inferred, {report.kept:,} kept)"
 
-    def save(self, folder: Path, *, force: bool = False, sync: bool = True) -> None:
+    def save(self, folder: str | Path, *, force: bool = False, sync: bool = True) -> None:
         """Write the run folder; an existing run is replaced when all files are written.
 
         Raises:
             UsageError: The folder exists and `force` is not set, or contains other files; see `run_folder.require_writable`.
         """
+        folder = Path(folder)
         with run_folder.claim_folder(folder, resume=False, force=force, sync=sync) as partial:
             self.state.write(partial)
             run_folder.save(self.learned, folder, self.report.seconds, sync=sync)
@@ -151,10 +152,10 @@ def update(
     if budget is not None:
         state = replace(state, protocol=replace(state.protocol, budget=budget))
     with progress_monitor(False) if progress is None else nullcontext(progress) as monitor:
-        return _Updater(learned, state, fingerprint, dataset, cache, monitor).run()
+        return _UpdateRun(learned, state, fingerprint, dataset, cache, monitor).run()
 
 
-class _Updater:
+class _UpdateRun:
     """The state of one update.
 
     Args:

@@ -10,6 +10,7 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.provenance import Provenance, TrainingProtocol
 from relcrf.training import TrainingRequest
+from relcrf.updating.locality import global_model_reason
 from relcrf.updating.update import update
 
 MODEL = """
@@ -161,22 +162,55 @@ BACKENDS = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("seed", range(6))
-def test_updates_equal_new_runs(tmp_path, backend, seed):
-    model, settings = relcrf.parse(MODEL), BACKENDS[backend]
-    tables = Tables(seed)
-    run = tmp_path / "run"
+def require_equal_after_changes(run, model, backend, settings, seed, n_updates) -> None:
+    """Update a new run several times after random changes, and compare each update with a new run."""
+    tables, rng = Tables(seed), np.random.default_rng(seed)
     train(model, tables.dataset(), run, backend, settings)
     update(run, tables.dataset()).save(run, force=True, sync=False)
-    rng = np.random.default_rng(seed)
-    for _ in range(5):
+    for _ in range(n_updates):
         for what in rng.choice(CHANGES[: rng.integers(1, len(CHANGES) + 1)], size=rng.integers(1, 3)):
             tables.change(str(what))
         dataset = tables.dataset()
         updated = update(run, dataset)
         require_equal(updated, *train(model, dataset, None, backend, settings))
         updated.save(run, force=True, sync=False)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_updates_equal_new_runs(tmp_path, backend, seed):
+    require_equal_after_changes(tmp_path / "run", relcrf.parse(MODEL), backend, BACKENDS[backend], seed, 5)
+
+
+TEMPLATES = (
+    "template bagged(p: Page) over p.kind by p.words",
+    "template mates(p: Page, q: Page, s: Site) where On(p, s) and On(q, s) and p < q over p.kind, q.kind per s.region",
+    "template either(p: Page, q: Page, s: Site) where Link(p, q) and On(q, s) over p.kind == q.kind or s.region == a",
+    "template per_site(p: Page, s: Site) where On(p, s) over p.kind per s",
+    "template lonely(p: Page) where not exists { q where Link(p, q) } over p.kind",
+    "derive near(p: Page, q: Page) where Link(p, q) or Link(q, p)\n"
+    "template near(p: Page, q: Page) where near(p, q) and p < q over p.kind, q.kind weights shared\n"
+    "template back(p: Page, q: Page) where Link(q, p) and p != q over p.kind, q.kind weights shared",
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_updates_of_other_templates_equal_new_runs(tmp_path, template):
+    model = relcrf.parse(f"{MODEL}\n{template}\n")
+    assert global_model_reason(model.spec) == ""
+    require_equal_after_changes(tmp_path / "run", model, "dense", BACKENDS["dense"], 0, 4)
+
+
+def test_belief_propagation(tmp_path):
+    """Components that propagation infers separately converge to its tolerance."""
+    model, tables, run = relcrf.parse(MODEL), Tables(6), tmp_path / "run"
+    train(model, tables.dataset(), run, "dense", EXACT)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    tables.change("page")
+    dataset = tables.dataset()
+    updated = update(run, dataset)
+    assert updated.report.weights == "kept" and updated.report.kept > 0
+    require_equal(updated, *train(model, dataset, None, "dense", EXACT), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["propagate", "smooth", "gated"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -43,6 +43,49 @@ def find_variable_block(grounding: Grounding, attribute: str | None) -> Variable
         hint = suggestion(attribute or "", names) or f"choose one of: {listing(names)}"
         raise UsageError(Diagnostic("E310", message, hint=hint))
     return matches[0]
+
+
+def prediction_table(
+    arguments: Mapping[str, np.ndarray],
+    attribute: str,
+    values: Sequence[str],
+    probabilities: np.ndarray,
+    map_states: np.ndarray,
+    sets: np.ndarray | None = None,
+    *,
+    with_probabilities: bool = True,
+) -> Frame:
+    """Return a table of predictions; for the columns see `Prediction.table`.
+
+    Args:
+        arguments: Columns of the entity's key or of the tuple's arguments, by name, shape (n,) each.
+        attribute: Name of the column of the most probable value.
+        probabilities: Probability of each value, shape (n, n_values).
+        map_states: State of each variable in the most probable joint state, shape (n,).
+        sets: Mask of the values in each prediction set, shape (n, n_values); None for no such column.
+    """
+    names = np.asarray(values, dtype=object)
+    n = len(probabilities)
+    best = probabilities.argmax(axis=1) if n else np.empty(0, dtype=np.int64)
+    columns = [*arguments.items(), (attribute, names[best]), ("probability", probabilities[np.arange(n), best])]
+    if sets is not None:
+        by_probability = np.argsort(-probabilities, axis=1, kind="stable")
+        joined = [", ".join(names[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
+        columns.append(("set", np.array(joined, dtype=object)))
+    columns.append(("joint", names[map_states]))
+    if with_probabilities and len(values) <= 50:
+        columns += [(f"p_{value}", probabilities[:, k]) for k, value in enumerate(values)]
+    return _frame_of(columns)
+
+
+def _frame_of(columns: Iterable[tuple[str, np.ndarray]]) -> Frame:
+    """Return a table; a predicted attribute may have the name `probability`, but columns must not overwrite each other."""
+    out: dict[str, np.ndarray] = {}
+    for name, column in columns:
+        while name in out:
+            name += "_"
+        out[name] = column
+    return Frame(out)
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,38 +234,23 @@ class Prediction:
         """
         block = self.block(attribute)
         queried = self.variables(attribute) - block.start
-        columns: dict[str, np.ndarray] = {}
-
-        def add(name: str, column: np.ndarray) -> None:
-            # A predicted attribute may have the name `probability`, but columns must not overwrite each other.
-            while name in columns:
-                name += "_"
-            columns[name] = column
-
-        for name, texts in zip(block.argument_names, self.grounding.argument_texts(block), strict=True):
-            add(name, texts[queried])
+        texts = self.grounding.argument_texts(block)
+        arguments = {name: column[queried] for name, column in zip(block.argument_names, texts, strict=True)}
+        name = block.attribute or "value"
         if block.is_numeric:
-            low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage)
             numbers = self._numbers(block)
-            add(block.attribute or "value", numbers.means)
-            for name, column in (("deviation", numbers.deviations), ("low", low), ("high", high)):
-                add(name, column)
-            return Frame(columns)
-        nodes, probabilities = self._nodes(block), self.probabilities(attribute)
-        values = np.asarray(block.values, dtype=object)
-        best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
-        add(block.attribute or "value", values[best])
-        add("probability", probabilities[np.arange(len(nodes)), best])
-        if coverage is not None:
-            sets = self.sets(attribute, coverage=coverage, each_value=each_value)
-            by_probability = np.argsort(-probabilities, axis=1, kind="stable")
-            names = [", ".join(values[row[mask[row]]]) for row, mask in zip(by_probability, sets, strict=True)]
-            add("set", np.array(names, dtype=object))
-        add("joint", values[self.inferred.map_states[nodes]])
-        if with_probabilities and len(block.values) <= 50:
-            for k, value in enumerate(block.values):
-                add(f"p_{value}", probabilities[:, k])
-        return Frame(columns)
+            low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage)
+            figures = ((name, numbers.means), ("deviation", numbers.deviations), ("low", low), ("high", high))
+            return _frame_of((*arguments.items(), *figures))
+        return prediction_table(
+            arguments,
+            name,
+            block.values,
+            self.probabilities(attribute),
+            self.inferred.map_states[self._nodes(block)],
+            None if coverage is None else self.sets(attribute, coverage=coverage, each_value=each_value),
+            with_probabilities=with_probabilities,
+        )
 
     def score(self, attribute: str | None = None, *, subset: np.ndarray | None = None) -> Score:
         """Score the predictions against the labels of the data; the log-likelihood of a number is that of its density.

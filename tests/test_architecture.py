@@ -32,6 +32,7 @@ LAYERS = (
     ("prediction",),
     ("clustering",),
     ("training",),
+    ("updating",),
     ("api",),
     ("builder",),
     ("serving",),

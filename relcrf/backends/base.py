@@ -305,6 +305,10 @@ class Monitor:
     def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return None
 
+    def start_point(self, stage: str) -> np.ndarray | None:
+        """Return the weights from which a stage is warm-started; None for the usual start."""
+        return None
+
     def start_phase(self, name: str) -> None:
         """Receive the name of a phase of training that has several stages or none."""
 

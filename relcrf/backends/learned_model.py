@@ -209,6 +209,16 @@ class LearnedModel:
                 out[new.name] = len(set(new.keys.values) - set(old.keys.values))
         return {name: count for name, count in out.items() if count}
 
+    def largest_weight_change(self, earlier: LearnedModel) -> float | None:
+        """Return the largest change of a weight that an earlier model of the same text also has; None if the values changed."""
+        weights = self.vectors["weights"]
+        old, new = WeightSchema(earlier.layout, earlier.templates), WeightSchema(self.layout, self.templates)
+        try:
+            common = _transfer_weights(earlier.vectors["weights"], old, new, weights)
+        except DataError:
+            return None
+        return float(np.abs(weights - common).max(initial=0.0))
+
 
 def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
     """Return the values of the open domains of a ground graph, and the tokens of its texts by similarity."""

@@ -42,7 +42,7 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> OptimiserState:
-    """Run one stage of penalised maximum likelihood from the state that the monitor restores, or else from `start()`.
+    """Run one stage of penalised maximum likelihood from what the monitor restores or warm-starts, or else from `start()`.
 
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
@@ -66,7 +66,11 @@ def maximise_likelihood(
     )
     minimiser = in_feature_units(optimiser, scale)
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask(), layout.initial())
-    state = monitor.restore(stage, OptimiserState) or _start(minimiser, evaluate, start(), layout.initial())
+    state = monitor.restore(stage, OptimiserState)
+    if state is None and (warm_start := monitor.start_point(stage)) is not None:
+        state = minimiser.update_status(_start(minimiser, evaluate, warm_start, layout.initial()))
+    if state is None:
+        state = _start(minimiser, evaluate, start(), layout.initial())
 
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)

@@ -37,6 +37,9 @@ class LogMonitor(Monitor):
     def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return self._monitor.restore(stage, state_class)
 
+    def start_point(self, stage: str) -> np.ndarray | None:
+        return self._monitor.start_point(stage)
+
     def start_phase(self, name: str) -> None:
         self._monitor.start_phase(name)
 

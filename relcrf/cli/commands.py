@@ -84,6 +84,12 @@ COMMANDS = {
     "predict": CommandEntry(
         "learn", "predict", "Train and predict", "Predict the missing values in tables; observed values are evidence."
     ),
+    "update": CommandEntry(
+        "update",
+        "update",
+        "Train and predict",
+        "Learn and predict again after rows of the tables were added, removed or changed, and replace the run.",
+    ),
     "cluster": CommandEntry(
         "cluster",
         "cluster",

@@ -62,6 +62,19 @@ def bind(
         return _Binder(bound, vocabulary or {}).run()
 
 
+def entity_columns(spec: s.ModelSpec, dataset: Dataset) -> dict[str, list[tuple[str, s.Entity]]]:
+    """Return, for each table that the model reads, the columns that contain keys of entities, with their entity types."""
+    binder = _Binder(BoundModel(spec, dataset), {})
+    found: dict[str, dict[tuple[str, s.Entity], None]] = {}
+    for entity in spec.entities:
+        table = dataset.find_table(entity.name)
+        if table is not None and (key := table.column(entity.key)) is not None:
+            found.setdefault(table.name, {})[key, entity] = None
+    for _, table_name, columns in binder.find_references():
+        found.setdefault(table_name, {}).update(dict.fromkeys(columns.items()))
+    return {name: [*columns] for name, columns in found.items()}
+
+
 KEY_SAMPLE = 1000
 """Number of rows from which the type of a key is guessed; if later keys are not whole numbers, the table is built again."""
 
@@ -109,17 +122,11 @@ class _Binder(BagCoder):
         repairer = RowRepairer(self.bound)
         for repair in self.dataset.missing_text_repairs:
             repairer.record(repair)
-        references: list[tuple[str, str, dict[str, s.Entity]]] = []
-        """For each relation and bag: its name, its table, and the entity types by the columns that refer to them."""
         for entity in self.spec.entities:
             table = self.bound.find_table(entity.name)
             if table is not None and (key := table.column(entity.key)) is not None:
                 with self._collect_read_errors(table):
                     repairer.merge_duplicates(table, [key], "key")
-            for attribute in (a for a in entity.attributes if isinstance(a.type, Bag)):
-                bag = self._find_bag_columns(entity, attribute, quiet=True)
-                if bag is not None and (table is None or bag[0].name != table.name):
-                    references.append((f"{entity.name}.{attribute.name}", bag[0].name, {bag[1]: entity}))
         relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
         for relation in relations:
             table = self.bound.find_table(relation.name)
@@ -128,9 +135,7 @@ class _Binder(BagCoder):
             if table is not None and len(columns) == len(relation.parameters):
                 with self._collect_read_errors(table):
                     repairer.merge_duplicates(table, columns, "arguments")
-                types = [self.spec.entity(parameter.type_name) for parameter in relation.parameters]
-                referred = {column: kind for column, kind in zip(columns, types, strict=True) if kind is not None}
-                references.append((relation.name, table.name, referred))
+        references = self.find_references()
         referring = [
             (name, table, referred)
             for name, table_name, referred in references
@@ -150,6 +155,26 @@ class _Binder(BagCoder):
             if table.policies.orphans == "drop" and referred:
                 with self._collect_read_errors(table):
                     repairer.drop_orphans(name, table, referred)
+
+    def find_references(self) -> list[tuple[str, str, dict[str, s.Entity]]]:
+        """Return, for each relation and each bag with a table: its name, its table, and the entity types by column."""
+        references: list[tuple[str, str, dict[str, s.Entity]]] = []
+        for entity in self.spec.entities:
+            table = self.bound.find_table(entity.name)
+            for attribute in (a for a in entity.attributes if isinstance(a.type, Bag)):
+                bag = self._find_bag_columns(entity, attribute, quiet=True)
+                if bag is not None and (table is None or bag[0].name != table.name):
+                    references.append((f"{entity.name}.{attribute.name}", bag[0].name, {bag[1]: entity}))
+        relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
+        for relation in relations:
+            table = self.bound.find_table(relation.name)
+            columns = [] if table is None else self._find_argument_columns(relation, table, quiet=True)
+            if table is not None and all(columns):
+                types = [self.spec.entity(parameter.type_name) for parameter in relation.parameters]
+                pairs = zip(columns, types, strict=True)
+                referred = {column: kind for column, kind in pairs if column is not None and kind is not None}
+                references.append((relation.name, table.name, referred))
+        return references
 
     # Domains
 

@@ -103,7 +103,6 @@ class Dataset:
         """The repairs of rows that were made before queries read them."""
         self.computed_values: dict[tuple[str, ...], np.ndarray | csr_array | None] = {}
         """Numbers and pairs that were computed for the entities of bound models; see `grounding/entity_values.py`."""
-        self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
         """The tables by folded name; tables of a server are added when a model or `read_all_tables` needs them."""
@@ -453,12 +452,26 @@ class Dataset:
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
         """Create a schema; return (cursor, schema name). The cursor uses the schema and can read all raw tables."""
-        self._n_schemas += 1
-        schema = f"model{self._n_schemas}"
+        schema = self.store.new_name("model")
         cursor = self.store.cursor()
         cursor.execute(f"CREATE SCHEMA {schema}")
         cursor.execute(f"SET schema = '{schema}'")
         return cursor, schema
+
+    def with_scans(self, scans: Mapping[str, str]) -> Dataset:
+        """Return a dataset in the same store in which some tables have other rows; repairs of rows are counted again.
+
+        Args:
+            scans: DuckDB table expression of the rows of each table, by the table's name.
+        """
+        other: Dataset = object.__new__(Dataset)
+        other.__dict__ = {name: value for name, value in self.__dict__.items() if name != "missing_text_repairs"}
+        other.notes, other.repairs, other.computed_values = [], [], {}
+        other.tables = {
+            key: replace(table, scan=scans[table.name], numbered_scan=None) if table.name in scans else table
+            for key, table in self.tables.items()
+        }
+        return other
 
     @property
     def table_names(self) -> list[str]:

@@ -170,7 +170,7 @@ def lacks_states(targets: NumericTargets, states: np.ndarray) -> np.ndarray:
 
 def numeric_slots(graph: FactorGraph, group: FactorGroup) -> list[int]:
     """Return the positions of the numeric variables in the scopes of a group."""
-    if not group.n_factors:
+    if not graph.numeric or not group.n_factors:
         return []
     first = [int(variables[0]) for variables in group.scope]
     return [k for k, v in enumerate(first) if any(start <= v < stop for start, stop in graph.numeric)]

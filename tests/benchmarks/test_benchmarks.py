@@ -36,7 +36,7 @@ NEED_DATA = {
     "sensors",
     "webkb",
 }
-ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings")}
+ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings"), "update": ("--skip-auto",)}
 """Further arguments of the smallest size."""
 
 KEYS = {
@@ -78,6 +78,7 @@ KEYS = {
     "uai": "instances within_1e4_20s exact_and_wrong false_impossible median_error_by_family",
     "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
     "unaries": "rings",
+    "update": "pages 1000 time_share time_share_auto difference",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
     "webkb": "local ess ess_max_margin dense svm",
     "cora": "local ess ess_max_margin dense svm",

@@ -30,6 +30,7 @@ FAST = {
     "structure": ("structure/test_spanning_forest.py",),
     "unaries": ("unaries/test_learned_features.py",),
     "text": ("editor/test_highlight.py",),
+    "updating": ("updating/test_entity_rows.py", "updating/test_locality.py"),
 }
 
 if __name__ == "__main__":

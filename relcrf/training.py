@@ -21,7 +21,7 @@ from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import train_features, training_labels, training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
-from relcrf.backends.template_statistics import template_statistics
+from relcrf.backends.template_statistics import TemplateStatistics, template_statistics
 from relcrf.backends.training_log import LogMonitor
 from relcrf.data.binding import bind
 from relcrf.data.bound_model import BoundModel
@@ -190,6 +190,12 @@ class Training:
         """Return a copy with some settings of the backend replaced."""
         return replace(self, system=replace(self.system, **settings))
 
+    def _template_statistics(self, chosen: AbstractBackend) -> tuple[TemplateStatistics, ...]:
+        if self.system.learns_without_labels:
+            return ()
+        sums_out = getattr(chosen, "unlabelled", "") == "marginal"
+        return template_statistics(self.ground_graph, self.problem.with_unlabelled() if sums_out else self.problem)
+
     def _calibrate(self, problem: Problem, learned: FitResult) -> FitResult:
         # The backend `auto` calibrates the weights itself, unless it trains without a comparison or the graph is large.
         if not self.calibrate or "calibration" in learned.summary:
@@ -239,7 +245,7 @@ class Training:
             histograms=learned.histograms,
             schemas=separate_schemas(learned.vectors, grounding),
             moments=learned.moments,
-            template_statistics=() if system.learns_without_labels else template_statistics(self.ground_graph, problem),
+            template_statistics=self._template_statistics(chosen),
             mapping=grounding.bound.dataset.mapping,
             learned_features=self._learned[1],
             columns=measure_distributions(grounding.bound),

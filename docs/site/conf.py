@@ -40,7 +40,7 @@ CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
     "how-to/evaluate": ("prediction_sets", "few_labels", "ask", "pareto", "knowledge_graphs"),
     "how-to/explain": ("audit", "weights", "learned_graph"),
-    "how-to/README": ("numbers", "link_records", "clusters"),
+    "how-to/README": ("numbers", "weak_supervision", "link_records", "clusters"),
     "how-to/distribute": ("gpu",),
     "how-to/run_folders": ("update",),
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>", "An estimator <estimator>"),

@@ -43,6 +43,8 @@ def unseen_template_warnings(learned: LearnedModel) -> Iterator[Diagnostic]:
                 "its weights keep their initial values" if is_initial else "its weights are learned from few labels"
             )
             hint = "label linked entities, or use --backend propagate or smooth, which learn no weights of links"
+            if not seen:
+                hint = f"{hint}; --backend dense --set unlabelled=marginal sums over unknown values"
             yield Diagnostic("W206", f"{message}, so that {effect}", hint=hint)
 
 

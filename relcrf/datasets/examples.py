@@ -19,6 +19,7 @@ from relcrf.datasets.corridor import sensor_readings
 from relcrf.datasets.fraud import fraud_tables, write_exports
 from relcrf.datasets.friends import friends
 from relcrf.datasets.houses import house_prices
+from relcrf.datasets.mails import mails
 from relcrf.datasets.pages import web_pages
 from relcrf.datasets.persons import write_lists
 from relcrf.demo.digits import make_digits
@@ -126,11 +127,37 @@ class Export:
     next_commands: tuple[str, ...]
 
 
+def _write_tables(model: str, tables: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:
+    """Write a shipped model and tables to a folder, and return the paths of the files, the model first.
+
+    A table with vectors is written as a Parquet file, any other table as a CSV file.
+    """
+    paths = [folder / f"{model}.rcrf"]
+    write_text(paths[0], resource_path("models", paths[0].name).read_text(encoding="utf-8"))
+    for table, columns in tables.items():
+        paths.append(folder / _file_name(table, columns))
+        Frame(dict(columns)).write(paths[-1])
+    return paths
+
+
+def _file_name(table: str, columns: Mapping[str, Any]) -> str:
+    has_vectors = any(column.ndim > 1 or isinstance(next(iter(column), None), list) for column in columns.values())
+    return f"{table}.{'parquet' if has_vectors else 'csv'}"
+
+
 EXPORTS = {
     "fraud": Export(
         "About 3,000 customers of a payment service with 53,000 transactions, as a company's systems export them.",
         lambda seed, folder: write_exports(fraud_tables(seed), folder),
         ("relcrf profile {folder} --out tables.html", "relcrf new {folder} --out fraud.rcrf --yes"),
+    ),
+    "votes": Export(
+        "1,500 mails without a label, with the votes of five heuristics of unknown accuracy, and a model that combines them.",
+        lambda seed, folder: _write_tables("votes", mails(seed), folder),
+        (
+            "relcrf train {folder}/votes.rcrf --data {folder} --backend dense --set unlabelled=marginal --out run",
+            "relcrf predict run --data {folder} --attribute category --out categories.csv",
+        ),
     ),
     "persons": Export(
         "Two lists with 6,000 records of persons, with typing errors and without a common key, and a model that links them.",
@@ -141,7 +168,7 @@ EXPORTS = {
         ),
     ),
 }
-"""Examples without an evaluation: the files of a company, and records without labels."""
+"""Examples without an evaluation: the files of a company, and tables without labels."""
 
 
 def names() -> list[str]:
@@ -191,7 +218,6 @@ def load(name: str, seed: int = 0) -> Example:
 def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bool = False) -> list[Path]:
     """Write the model and the tables of an example to a folder, and return the paths of the files, the model first.
 
-    A table with vectors is written as a Parquet file, any other table as a CSV file.
     An example of `EXPORTS` writes its own files.
 
     Args:
@@ -208,19 +234,11 @@ def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bo
         folder.mkdir(parents=True, exist_ok=True)
         return EXPORTS[name].write(seed, folder)
     source = _find_source(name)
-    tables = {table: Frame(columns) for table, columns in source.tables(seed).items()}
-    paths = [folder / f"{source.model}.rcrf"]
-    for table, frame in tables.items():
-        has_vectors = any(
-            column.ndim > 1 or isinstance(next(iter(column), None), list) for column in frame.columns.values()
-        )
-        paths.append(folder / f"{table}.{'parquet' if has_vectors else 'csv'}")
+    tables = source.tables(seed)
+    paths = [folder / f"{source.model}.rcrf", *(folder / _file_name(*table) for table in tables.items())]
     existing = next((path for path in paths if path.exists()), None)
     if existing is not None and not force:
         hint = "choose another folder with --out, or overwrite it with --force"
         raise UsageError(Diagnostic("E374", f"the file '{existing}' already exists", hint=hint))
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(paths[0], resource_path("models", paths[0].name).read_text(encoding="utf-8"))
-    for path, frame in zip(paths[1:], tables.values(), strict=True):
-        frame.write(path)
-    return paths
+    return _write_tables(source.model, tables, folder)

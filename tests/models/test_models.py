@@ -15,6 +15,7 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.datasets.houses import house_prices
+from relcrf.datasets.mails import mails
 from relcrf.datasets.persons import make_records
 from relcrf.evaluation.splits import partition_variables
 from relcrf.resources import resource_path
@@ -251,8 +252,12 @@ def arrivals(rng):
     }
 
 
+def votes(rng):
+    return mails(int(rng.integers(100)))
+
+
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
-MAKERS += (sensors_evidence, linkage, random_field, jester, cooking, arrivals, prices)
+MAKERS += (sensors_evidence, linkage, random_field, jester, cooking, arrivals, prices, votes)
 SMALL = {f.__name__: f for f in MAKERS} | {"cora_words": cora}
 # Backend, evaluated attribute or relation, and minimum accuracy.
 EXPECTATIONS = {
@@ -277,9 +282,10 @@ EXPECTATIONS = {
     "cooking": ("grafting", "uses", 0.85),
     "arrivals": ("dense", "Arrival.cause", 0.7),
     "prices": ("dense", "House.price", 0.0),
+    "votes": ("dense", "Mail.refund", 0.7),
 }
 
-SETTINGS = {"entities": {"objective": "piecewise"}}
+SETTINGS = {"entities": {"objective": "piecewise"}, "votes": {"unlabelled": "marginal"}}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -63,11 +63,12 @@ def infer_with_numbers(
     """
     targets, discrete = problem.numbers, without_numbers(problem)
     assert targets is not None
-    if "numbers" not in vectors:
+    offset = vectors.get("numbers", vectors.get("independent_numbers"))
+    if offset is None:
         message = "the training data contained no value of the predicted numbers"
         raise DataError(Diagnostic("E225", message, hint="train again with some values"))
-    weights = NumberWeights(vectors["weights"], vectors["numbers"].reshape(-1, 2))
-    numbers = _Numbers.from_problem(problem, targets, weights)
+    weights = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
+    numbers = _Numbers.from_problem(problem, targets, weights, are_linked="numbers" in vectors)
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
@@ -113,7 +114,9 @@ class _Numbers:
     scales: np.ndarray
 
     @classmethod
-    def from_problem(cls, problem: Problem, targets: NumericTargets, weights: NumberWeights) -> _Numbers:
+    def from_problem(
+        cls, problem: Problem, targets: NumericTargets, weights: NumberWeights, *, are_linked: bool
+    ) -> _Numbers:
         states = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
         all_parents = _unknown_parents(targets, problem)
         is_parent = np.zeros(len(states), dtype=bool)
@@ -121,7 +124,8 @@ class _Numbers:
         graphs = []
         for state in range(int(problem.graph.cardinality[is_parent].max(initial=1))):
             chosen = np.where(is_parent, np.minimum(state, problem.graph.cardinality - 1), states)
-            graphs.append(numeric_graph(targets, chosen))
+            graph = numeric_graph(targets, chosen)
+            graphs.append(graph if are_linked else graph.without_pairs())
         whole = graphs[0]
         role, parent = problem.roles[whole.variables], all_parents[whole.variables]
         is_used = (role == Role.FREE) | ((role == Role.CLAMPED) & (parent >= 0))

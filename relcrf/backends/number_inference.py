@@ -266,7 +266,10 @@ def _unknown_parents(targets: NumericTargets, problem: Problem) -> np.ndarray:
         for slot in set(range(len(group.scope))) - set(slots):
             discrete = np.asarray(group.scope[slot])
             is_free = (problem.roles[discrete] == Role.FREE) & (problem.roles[number] != Role.ABSENT)
-            is_other = is_free & (parent[number] >= 0) & (parent[number] != discrete)
+            before = parent[number]
+            parent[number[is_free]] = discrete[is_free]
+            # The other value is that of an earlier template, or of another factor of this one.
+            is_other = is_free & (((before >= 0) & (before != discrete)) | (parent[number] != discrete))
             if is_other.any():
                 block = targets.graph.layout.blocks[group.block].name
                 message = (
@@ -274,7 +277,6 @@ def _unknown_parents(targets: NumericTargets, problem: Problem) -> np.ndarray:
                 )
                 hint = "write separate templates for the discrete terms, or provide the values of one of them"
                 raise UsageError(Diagnostic("E383", message, hint=hint))
-            parent[number[is_free]] = discrete[is_free]
     return parent
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
+from itertools import product
 
-from relcrf.graph.numeric_graph import NumericGraph
+import numpy as np
+from graphs import joint_score
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+from relcrf.backends.problems import numeric_targets
+from relcrf.graph.numeric_graph import NumericGraph, discrete_part, numeric_graph
 from relcrf.inference.gaussian import PairWeights
 from relcrf.learning.gaussian_likelihood import NumberWeights
 
@@ -59,3 +64,47 @@ def condition(mean, covariance, values):
     gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, unknown)]).T
     expected = mean[unknown] + gain @ (values - mean)[known]
     return expected, covariance[np.ix_(unknown, unknown)] - gain @ covariance[np.ix_(known, unknown)]
+
+
+def predict_plainly(fit, grounding, states):
+    """Return the means and the covariance of the unknown numbers, and the log density of the known ones, for dense matrices.
+
+    Args:
+        states: State of each discrete variable.
+    """
+    learned = fit.learned
+    vectors = learned.vectors_for(learned.extend_grounding(grounding))
+    graph = numeric_graph(numeric_targets(grounding), states)
+    is_linked = "numbers" in vectors
+    offset = vectors["numbers" if is_linked else "independent_numbers"]
+    point = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
+    mean, covariance = dense_distribution(graph if is_linked else graph.without_pairs(), point)
+    values = grounding.numbers[graph.variables]
+    known = ~np.isnan(values)
+    marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
+    return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
+
+
+def predict_by_enumeration(fit, grounding):
+    """Return the marginals of the unknown discrete variables, and the means and deviations of the unknown numbers.
+
+    The result enumerates the joint states of the discrete variables, which have the same number of states.
+    """
+    is_numeric, states = numeric_targets(grounding).mask, grounding.states.copy()
+    free = np.flatnonzero((states < 0) & ~is_numeric)
+    states[is_numeric] = 0
+    n_states = int(grounding.graph.cardinality[free].max(initial=1))
+    discrete, weights = discrete_part(grounding.graph), fit.learned.vectors_for(grounding)["weights"]
+    joint = np.array(list(product(range(n_states), repeat=len(free)))).reshape(n_states ** len(free), len(free))
+    logs, means, squares = [], [], []
+    for one in joint:
+        states[free] = one
+        mean, covariance, log_density = predict_plainly(fit, grounding, states)
+        logs.append(joint_score(discrete, weights, states) + log_density)
+        means.append(mean)
+        squares.append(covariance.diagonal() + mean**2)
+    share = np.exp(np.array(logs) - max(logs))
+    share /= share.sum()
+    mean = share @ np.array(means)
+    marginals = np.array([[share[joint[:, k] == state].sum() for state in range(n_states)] for k in range(len(free))])
+    return marginals.reshape(len(free), n_states), mean, np.sqrt(share @ np.array(squares) - mean**2)

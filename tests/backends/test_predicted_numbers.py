@@ -1,0 +1,244 @@
+"""Models that predict numbers, from tables to predictions, compared with dense Gaussian distributions and with enumeration."""
+
+import numpy as np
+import pytest
+from gaussians import predict_by_enumeration, predict_plainly
+from interrupted import assert_goes_on
+
+import relcrf
+from relcrf import api
+from relcrf.backends import numeric_targets, registry
+from relcrf.backends.numeric_targets import NUMERIC_BACKENDS
+from relcrf.errors import DataError, UsageError
+
+DECLARATIONS = """
+domain Kind = { flat, house, barn }
+domain Area = open
+entity House {
+    predict price : real
+    kind : Kind
+    area : Area
+    size : real
+}
+relation Near(a: House, b: House)
+template size(h: House) over h.price by 1, h.size
+template area(h: House) over h.price per h.area
+"""
+NEAR = "template near(a: House, b: House) where Near(a, b) over a.price, b.price by 1, a.size\n"
+MIXED = """
+domain Kind = { flat, house, barn }
+entity House {
+    predict price : real
+    predict kind : Kind
+    size : real
+}
+relation Near(a: House, b: House)
+template prior(h: House) over h.kind
+template same(a: House, b: House) where Near(a, b) over a.kind == b.kind
+template size(h: House) over h.price by 1, h.size
+template kind(h: House) over h.price, h.kind
+"""
+NEAR_PRICES = "template near(a: House, b: House) where Near(a, b) over a.price, b.price\n"
+KINDS = ("flat", "house", "barn")
+
+
+def houses(n, seed, *, unknown=0.3, unknown_kinds=0.0, areas="wxyz", links=1.0, unit=1.0):
+    """Return the tables of houses whose prices depend on their sizes and kinds, and on a level of each four neighbours."""
+    rng = np.random.default_rng(seed)
+    size, kind, area = rng.normal(size=n), rng.integers(3, size=n), rng.integers(len(areas), size=n)
+    level = rng.normal(size=n)[np.arange(n) // 4 * 4]
+    price = 5.0 + 2.0 * size + 2.0 * kind + area + level + 0.5 * rng.normal(size=n)
+    first = rng.integers(n, size=int(links * n))
+    second = np.minimum(first // 4 * 4 + rng.integers(4, size=len(first)), n - 1)
+    kept = first != second
+    table = {
+        "id": range(n),
+        "price": [float(p) if known else None for p, known in zip(price * unit, rng.random(n) >= unknown, strict=True)],
+        "kind": [KINDS[k] if known else None for k, known in zip(kind, rng.random(n) >= unknown_kinds, strict=True)],
+        "area": [areas[k] for k in area],
+        "size": size,
+    }
+    return {"house": table, "near": {"a": first[kept], "b": second[kept]}}
+
+
+@pytest.fixture(scope="module")
+def linked():
+    model = relcrf.parse(DECLARATIONS + NEAR)
+    return model, model.ground(relcrf.Dataset(houses(60, 0)))
+
+
+@pytest.mark.parametrize("backend", NUMERIC_BACKENDS)
+def test_predictions_are_conditional_distributions(linked, backend, tmp_path):
+    """They are those of dense matrices, also on other tables with unseen keys, and after the run is saved and loaded."""
+    model, grounding = linked
+    fit = api.fit(model, grounding, backend)
+    fit.save(tmp_path / "run")
+    other = relcrf.Dataset(houses(30, 1, areas="wv", unknown=0.6))
+    for grounded in (grounding, fit.ground(other)):
+        prediction = api.predict(relcrf.load_fit(tmp_path / "run"), grounded)
+        means, covariance, _ = predict_plainly(fit, grounded, grounded.states)
+        np.testing.assert_array_equal(prediction.variables(), np.flatnonzero(np.isnan(grounded.numbers)))
+        np.testing.assert_allclose(prediction.means(), means)
+        np.testing.assert_allclose(prediction.deviations(), np.sqrt(covariance.diagonal()))
+        assert prediction.verdict.status == "exact"
+    assert prediction.unseen_keys == {"area": 1}
+    assert ("numbers" in fit.learned.vectors) == (backend != "local")
+    assert fit.learned.converged and fit.summary["numbers"] == (~np.isnan(grounding.numbers)).sum()
+
+
+def predict(text, tables, backend="dense", test=None, **settings):
+    fit = relcrf.parse(text).fit(relcrf.Dataset(tables), backend, **settings)
+    return fit, fit.predict(relcrf.Dataset(test or tables))
+
+
+@pytest.mark.parametrize("backend", NUMERIC_BACKENDS)
+def test_units_do_not_matter_and_repetition_gives_the_same_bits(linked, backend, monkeypatch):
+    monkeypatch.setattr(numeric_targets, "VALUE_TOLERANCE", 0.0)  # relative to an objective that depends on units
+    model, grounding = linked
+    plain = predict(DECLARATIONS + NEAR, houses(60, 0), backend)
+    for vectors in (plain[0].learned.vectors, api.fit(model, grounding, backend).learned.vectors):
+        assert {name: vector.tobytes() for name, vector in vectors.items()} == {
+            name: vector.tobytes() for name, vector in plain[0].learned.vectors.items()
+        }
+    tables = houses(60, 0, unit=1000.0)
+    tables["house"]["price"] = [None if p is None else p - 3e5 for p in tables["house"]["price"]]
+    tables["house"]["size"] = tables["house"]["size"] * 1000.0
+    _, scaled = predict(DECLARATIONS + NEAR, tables, backend)
+    np.testing.assert_allclose(scaled.means() + 3e5, plain[1].means() * 1000.0, rtol=1e-4)
+    np.testing.assert_allclose(scaled.deviations(), plain[1].deviations() * 1000.0, rtol=1e-4)
+
+
+def without(tables, selected):
+    """Return the tables without the prices of the selected houses."""
+    prices = [None if drop else p for p, drop in zip(tables["house"]["price"], selected, strict=True)]
+    return {**tables, "house": {**tables["house"], "price": prices}}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("pairs", "tolerance"), [("", 1e-9), (NEAR_PRICES, 0.01)], ids=["alone", "linked"])
+def test_discrete_variables_and_numbers_inform_each_other(pairs, tolerance, seed):
+    """Inference equals the enumeration of the kinds; expectation propagation is approximate."""
+    fit = relcrf.parse(MIXED + pairs).fit(relcrf.Dataset(houses(80, 0, unknown=0.0)), "dense")
+    grounding = fit.ground(relcrf.Dataset(houses(7, seed, unknown=0.4, unknown_kinds=0.5)))
+    prediction = api.predict(fit, grounding, inference="enumeration")
+    marginals, means, deviations = predict_by_enumeration(fit, grounding)
+    np.testing.assert_allclose(prediction.probabilities("kind"), marginals, atol=tolerance)
+    np.testing.assert_allclose(prediction.means("price"), means, atol=4 * tolerance)
+    np.testing.assert_allclose(prediction.deviations("price"), deviations, atol=4 * tolerance)
+    assert prediction.verdict.status == ("converged" if pairs else "exact")
+    assert ("approximate for linked numbers" in prediction.verdict.remark) == bool(pairs)
+
+
+def test_numbers_of_unknown_kinds_are_not_used_in_training():
+    tables = houses(60, 0, unknown=0.1, unknown_kinds=0.3)
+    is_unknown = [kind is None for kind in tables["house"]["kind"]]
+    for text in (MIXED, MIXED + NEAR_PRICES):
+        found, other = (predict(text, t, max_iterations=30)[0] for t in (tables, without(tables, is_unknown)))
+        for name, vector in found.learned.vectors.items():
+            np.testing.assert_array_equal(vector, other.learned.vectors[name])
+        known = [p is not None and not u for p, u in zip(tables["house"]["price"], is_unknown, strict=True)]
+        assert found.summary["numbers"] == sum(known)
+
+
+def test_interrupted_training_resumes(linked, tmp_path):
+    model, grounding = linked
+    assert_goes_on(model, grounding, "dense", {}, (("single numbers", 2), ("all numbers", 3)), tmp_path)
+
+
+def test_without_known_numbers():
+    """Without labels there is nothing to train on; with discrete labels, only these can be predicted by another model."""
+    nothing = without(houses(20, 0), [True] * 20)
+    with pytest.raises(DataError) as error:
+        relcrf.parse(DECLARATIONS).fit(relcrf.Dataset(nothing), "local")
+    assert error.value.diagnostics[0].code == "E225"
+    fit = relcrf.parse(MIXED).fit(relcrf.Dataset(nothing), "local")
+    with pytest.raises(DataError) as error:
+        fit.predict(relcrf.Dataset(nothing))
+    assert error.value.diagnostics[0].code == "E225" and "predicted numbers" in error.value.diagnostics[0].message
+
+
+def weights_of(fit, name):
+    (row,) = (k for k, info in enumerate(fit.learned.templates) if info.name == name)
+    return fit.learned.layout.matrix(fit.learned.vectors["weights"], row)
+
+
+def test_options_of_templates():
+    size = "template size(h: House) over h.price by 1, h.size"
+    tables = houses(60, 0)
+    plain, _ = predict(DECLARATIONS + NEAR, tables)
+    assert abs(weights_of(plain, "size")[1, 0] - 2.0) < 0.5
+    fixed, _ = predict(f"{DECLARATIONS}{NEAR}".replace(size, f"{size} init 0.5 fixed"), tables)
+    assert (weights_of(fixed, "size") == 0.5).all()
+    strong, _ = predict(f"{DECLARATIONS}{NEAR}".replace(size, f"{size} l2 1e6"), tables)
+    assert abs(weights_of(strong, "size")[:, 0]).max() < 0.01
+    pair, _ = predict(f"{DECLARATIONS}{NEAR.rstrip()} init -1 l2 1e6\n", tables)
+    np.testing.assert_allclose(weights_of(pair, "near"), -1.0, atol=0.01)
+    weak, _ = predict(DECLARATIONS, tables, "local", l2=1e6)
+    assert abs(weights_of(weak, "area")[:, 0]).max() < 0.01 and weak.summary["numeric_l2"] == 1e6
+
+
+TWO_ATTRIBUTES = """
+entity House {
+    predict price : real
+    predict rent : real
+    size : real
+}
+template price(h: House) over h.price by 1, h.size
+template rent(h: House) over h.rent by 1, h.size
+template both(h: House) over h.price, h.rent
+"""
+
+
+def test_linked_attributes_of_different_units(monkeypatch):
+    monkeypatch.setattr(numeric_targets, "VALUE_TOLERANCE", 0.0)
+    tables = houses(80, 0)
+    rng = np.random.default_rng(1)
+    noise = np.where([p is None for p in tables["house"]["price"]], np.nan, 0.1) * rng.normal(size=80)
+    rent = np.array([np.nan if p is None else p for p in tables["house"]["price"]]) * 0.5 + noise
+    rent = np.where(np.isnan(rent) | (rng.random(80) < 0.3), np.nan, rent)
+    rent[np.isnan(noise)] = rng.normal(4.0, 1.0, size=np.isnan(noise).sum())  # evidence for the unknown prices
+    predictions = []
+    for unit in (1.0, 1000.0):
+        tables["house"]["rent"] = [None if np.isnan(r) else r * unit for r in rent]
+        predictions.append(predict(TWO_ATTRIBUTES, {"house": tables["house"]})[1])
+    one, other = predictions
+    np.testing.assert_allclose(one.means("price"), other.means("price"), rtol=1e-4)
+    np.testing.assert_allclose(one.means("rent") * 1000.0, other.means("rent"), rtol=1e-4)
+    expected = rent[np.isnan(noise)] / 0.5
+    assert np.abs(one.means("price") - expected).mean() < 0.3 < np.abs(expected - expected.mean()).mean()
+
+
+def test_a_learned_feature_of_numbers():
+    """The regressor is trained without the house that it predicts, so that its values are honest features."""
+    text = DECLARATIONS[: DECLARATIONS.index("template")]
+    text += "feature guess(h: House) = regressor of h.price from h.size, h.area using linear\n"
+    text += "template guess(h: House) over h.price by 1, guess(h)\n"
+    tables = houses(80, 0)
+    fit, prediction = predict(text, tables, "local")
+    assert 0.7 < weights_of(fit, "guess")[1, 0] < 1.3
+    _, plain = predict(DECLARATIONS, tables, "local")
+    assert np.corrcoef(prediction.means(), plain.means())[0, 1] > 0.9
+
+
+OTHERS = sorted(set(registry.backend_names()) - set(NUMERIC_BACKENDS))
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_other_backends_raise_e378(linked, backend):
+    with pytest.raises(UsageError) as error:
+        api.fit(*linked, backend)
+    assert error.value.diagnostics[0].code == "E378"
+
+
+def test_a_number_of_two_unknown_discrete_values_raises_e383():
+    """The two may be in one template or in different ones."""
+    neighbour = "template neighbour(a: House, b: House) where Near(a, b) over a.price, b.kind\n"
+    train, test = houses(60, 0), houses(6, 1, unknown=0.5, unknown_kinds=1.0)
+    test["near"] = {"a": [0, 2], "b": [1, 3]}
+    twice = {**test, "near": {"a": [0, 0], "b": [1, 3]}}
+    without_kinds = MIXED.replace("template kind(h: House) over h.price, h.kind\n", "")
+    for text, tables in ((MIXED + neighbour, test), (without_kinds + neighbour, twice)):
+        with pytest.raises(UsageError) as error:
+            predict(text, train, test=tables)
+        assert error.value.diagnostics[0].code == "E383"
+    predict(without_kinds + neighbour, train, test=test)

@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 from gaussians import predict_by_enumeration, predict_plainly
 from interrupted import assert_goes_on
+from scipy.stats import norm
 
 import relcrf
 from relcrf import api
 from relcrf.backends import numeric_targets, registry
 from relcrf.backends.numeric_targets import NUMERIC_BACKENDS
 from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.named_weights import standard_errors_from_data
+from relcrf.evaluation.pareto import pareto
+from relcrf.evaluation.splits import random_folds
+from relcrf.report.holdout import evaluate_holdout
+from relcrf.serving.predictor import Predictor
 
 DECLARATIONS = """
 domain Kind = { flat, house, barn }
@@ -242,3 +248,98 @@ def test_a_number_of_two_unknown_discrete_values_raises_e383():
             predict(text, train, test=tables)
         assert error.value.diagnostics[0].code == "E383"
     predict(without_kinds + neighbour, train, test=test)
+
+
+def coverage(prediction, truth, probability):
+    low, high = prediction.intervals(coverage=probability)
+    values = truth[prediction.variables()]
+    return ((low <= values) & (values <= high)).mean()
+
+
+def test_intervals_of_linked_numbers_have_their_coverage():
+    """The standard error of the fractions is 0.02; the deviations of the model without links are larger."""
+    model = relcrf.parse(f"{DECLARATIONS}{NEAR_PRICES}template kind(h: House) over h.price per h.kind\n")
+    grounding = model.ground(relcrf.Dataset(houses(1600, 0, unknown=0.0, areas="w", links=1.5)))
+    hidden = np.random.default_rng(0).random(1600) < 0.4
+    widths = {}
+    for backend in ("dense", "local"):
+        prediction = api.predict(api.fit(model, grounding, backend, hidden=hidden), grounding, hidden=hidden)
+        assert len(prediction.means()) == hidden.sum()
+        for probability in (0.5, 0.9):
+            assert abs(coverage(prediction, grounding.numbers, probability) - probability) < 0.06
+        widths[backend] = prediction.deviations().mean()
+    assert widths["dense"] < 0.9 * widths["local"]
+
+
+def test_calibrated_intervals_have_their_coverage_with_other_distributions():
+    """Errors have heavy tails, so that intervals of normal distributions with probability 0.5 contain too many numbers."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=3000)
+    table = {"id": range(3000), "price": 2.0 * size + rng.standard_t(2.2, size=3000), "size": size}
+    model = relcrf.parse(DECLARATIONS[: DECLARATIONS.index("template area")].replace("kind : Kind\n    area : Area", ""))
+    grounding = model.ground(relcrf.Dataset({"house": table, "near": {"a": [], "b": []}}))
+    hidden = np.arange(3000) >= 600
+    fits = [api.fit(model, grounding, "local", hidden=hidden, calibrate=folds) for folds in (0, 5)]
+    plain, calibrated = (api.predict(fit, grounding, hidden=hidden) for fit in fits)
+    np.testing.assert_array_equal(plain.means(), calibrated.means())
+    assert coverage(plain, grounding.numbers, 0.5) > 0.65
+    for probability in (0.5, 0.8, 0.95):
+        assert abs(coverage(calibrated, grounding.numbers, probability) - probability) < 0.05
+    labels = fits[1].learned.calibration_labels["House.price"]
+    np.testing.assert_array_equal(labels.variables, np.flatnonzero(~hidden))
+    table = calibrated.table(coverage=0.8)
+    low, high = calibrated.intervals(coverage=0.8)
+    np.testing.assert_array_equal(table["low"], low)
+    np.testing.assert_array_equal(table["high"], high)
+    assert list(table.columns) == ["id", "price", "deviation", "low", "high"]
+    with pytest.raises(UsageError) as error:
+        calibrated.intervals(coverage=1.5)
+    assert error.value.diagnostics[0].code == "E376"
+
+
+def test_held_out_numbers_are_those_of_models_trained_without_them():
+    model = relcrf.parse(DECLARATIONS)
+    grounding = model.ground(relcrf.Dataset(houses(40, 0, links=0.0)))
+    labels = api.fit(model, grounding, "local", calibrate=4).learned.calibration_labels["House.price"]
+    for fold in random_folds(api.training_problem(grounding), 4, 0):
+        prediction = api.predict(api.fit(model, grounding, "local", hidden=fold.test), grounding, hidden=fold.test)
+        z = np.abs(grounding.numbers[prediction.variables()] - prediction.means()) / prediction.deviations()
+        held_out = fold.test[prediction.variables()]
+        np.testing.assert_allclose(labels.probabilities[fold.test[labels.variables]], 2 * norm.sf(z[held_out]))
+    assert len(labels.variables) == (~np.isnan(grounding.numbers)).sum()
+
+
+def test_numbers_and_values_have_different_predictions():
+    _, prediction = predict(MIXED, houses(40, 0, unknown_kinds=0.3))
+    for read, attribute in (
+        (prediction.probabilities, "price"),
+        (prediction.sets, "price"),
+        (prediction.score, "price"),
+        (prediction.means, "kind"),
+        (prediction.intervals, "kind"),
+    ):
+        with pytest.raises(UsageError) as error:
+            read(attribute)
+        assert error.value.diagnostics[0].code == "E379"
+    assert len(prediction.table("kind")) == len(prediction.variables("kind"))
+
+
+def test_actions_that_do_not_support_numbers_raise_e379():
+    data = relcrf.Dataset(houses(40, 0))
+    model = relcrf.parse(DECLARATIONS)
+    fit, grounding = model.fit(data, "dense"), model.ground(data)
+    for action in (
+        lambda: fit.explain(data, "House/0"),
+        lambda: fit.flips(data, "House/0"),
+        lambda: fit.ask(data, 3),
+        lambda: fit.audit(data),
+        lambda: Predictor(fit),
+        lambda: api.joint_log_likelihood(fit, grounding),
+        lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
+        lambda: standard_errors_from_data(fit.learned, grounding),
+        lambda: evaluate_holdout(fit, grounding),
+        lambda: pareto(grounding, (0.1, 1.0), random_folds(api.training_problem(grounding), 2, 0)),
+    ):
+        with pytest.raises(UsageError) as error:
+            action()
+        assert error.value.diagnostics[0].code == "E379"

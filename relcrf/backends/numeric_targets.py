@@ -184,7 +184,9 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
     fit = labelled if is_pseudo else complete
     likelihood = (GaussianPseudoLikelihood if is_pseudo else GaussianLikelihood)(fit.graph, fit.values)
     joint = learn("all numbers", fit, likelihood, fit.start_from(alone, first.point), alone.precisions(first.point))
-    return _LearnedNumbers(fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2, are_linked=True)
+    return _LearnedNumbers(
+        fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2, are_linked=True
+    )
 
 
 def _is_learned(numeric: NumericGraph, indicators: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from gaussians import predict_by_enumeration, predict_plainly
+from houses import DECLARATIONS, KIND_LEVELS, MIXED, NEAR, NEAR_PRICES, houses
 from interrupted import assert_goes_on
 from scipy.stats import norm
 
@@ -16,55 +17,6 @@ from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
 from relcrf.report.holdout import evaluate_holdout
 from relcrf.serving.predictor import Predictor
-
-DECLARATIONS = """
-domain Kind = { flat, house, barn }
-domain Area = open
-entity House {
-    predict price : real
-    kind : Kind
-    area : Area
-    size : real
-}
-relation Near(a: House, b: House)
-template size(h: House) over h.price by 1, h.size
-template area(h: House) over h.price per h.area
-"""
-NEAR = "template near(a: House, b: House) where Near(a, b) over a.price, b.price by 1, a.size\n"
-MIXED = """
-domain Kind = { flat, house, barn }
-entity House {
-    predict price : real
-    predict kind : Kind
-    size : real
-}
-relation Near(a: House, b: House)
-template prior(h: House) over h.kind
-template same(a: House, b: House) where Near(a, b) over a.kind == b.kind
-template size(h: House) over h.price by 1, h.size
-template kind(h: House) over h.price, h.kind
-"""
-NEAR_PRICES = "template near(a: House, b: House) where Near(a, b) over a.price, b.price\n"
-KINDS = ("flat", "house", "barn")
-
-
-def houses(n, seed, *, unknown=0.3, unknown_kinds=0.0, areas="wxyz", links=1.0, unit=1.0):
-    """Return the tables of houses whose prices depend on their sizes and kinds, and on a level of each four neighbours."""
-    rng = np.random.default_rng(seed)
-    size, kind, area = rng.normal(size=n), rng.integers(3, size=n), rng.integers(len(areas), size=n)
-    level = rng.normal(size=n)[np.arange(n) // 4 * 4]
-    price = 5.0 + 2.0 * size + 2.0 * kind + area + level + 0.5 * rng.normal(size=n)
-    first = rng.integers(n, size=int(links * n))
-    second = np.minimum(first // 4 * 4 + rng.integers(4, size=len(first)), n - 1)
-    kept = first != second
-    table = {
-        "id": range(n),
-        "price": [float(p) if known else None for p, known in zip(price * unit, rng.random(n) >= unknown, strict=True)],
-        "kind": [KINDS[k] if known else None for k, known in zip(kind, rng.random(n) >= unknown_kinds, strict=True)],
-        "area": [areas[k] for k in area],
-        "size": size,
-    }
-    return {"house": table, "near": {"a": first[kept], "b": second[kept]}}
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +210,7 @@ def coverage(prediction, truth, probability):
 
 def test_intervals_of_linked_numbers_have_their_coverage():
     """The standard error of the fractions is 0.02; the deviations of the model without links are larger."""
-    model = relcrf.parse(f"{DECLARATIONS}{NEAR_PRICES}template kind(h: House) over h.price per h.kind\n")
+    model = relcrf.parse(DECLARATIONS + KIND_LEVELS + NEAR_PRICES)
     grounding = model.ground(relcrf.Dataset(houses(1600, 0, unknown=0.0, areas="w", links=1.5)))
     hidden = np.random.default_rng(0).random(1600) < 0.4
     widths = {}
@@ -276,7 +228,9 @@ def test_calibrated_intervals_have_their_coverage_with_other_distributions():
     rng = np.random.default_rng(0)
     size = rng.normal(size=3000)
     table = {"id": range(3000), "price": 2.0 * size + rng.standard_t(2.2, size=3000), "size": size}
-    model = relcrf.parse(DECLARATIONS[: DECLARATIONS.index("template area")].replace("kind : Kind\n    area : Area", ""))
+    model = relcrf.parse(
+        DECLARATIONS[: DECLARATIONS.index("template area")].replace("kind : Kind\n    area : Area", "")
+    )
     grounding = model.ground(relcrf.Dataset({"house": table, "near": {"a": [], "b": []}}))
     hidden = np.arange(3000) >= 600
     fits = [api.fit(model, grounding, "local", hidden=hidden, calibrate=folds) for folds in (0, 5)]

@@ -251,15 +251,27 @@ def test_calibrated_intervals_have_their_coverage_with_other_distributions():
     assert error.value.diagnostics[0].code == "E376"
 
 
-def test_held_out_numbers_are_those_of_models_trained_without_them():
-    model = relcrf.parse(DECLARATIONS)
-    grounding = model.ground(relcrf.Dataset(houses(40, 0, links=0.0)))
-    labels = api.fit(model, grounding, "local", calibrate=4).learned.calibration_labels["House.price"]
-    for fold in random_folds(api.training_problem(grounding), 4, 0):
-        prediction = api.predict(api.fit(model, grounding, "local", hidden=fold.test), grounding, hidden=fold.test)
-        z = np.abs(grounding.numbers[prediction.variables()] - prediction.means()) / prediction.deviations()
-        held_out = fold.test[prediction.variables()]
-        np.testing.assert_allclose(labels.probabilities[fold.test[labels.variables]], 2 * norm.sf(z[held_out]))
+SEPARATE = f"""{MIXED[: MIXED.index("template")]}
+template prior(h: House) over h.kind
+template size(h: House) over h.price by 1, h.size
+{NEAR_PRICES}"""
+
+
+@pytest.mark.parametrize(("text", "backend"), [(DECLARATIONS, "local"), (SEPARATE, "auto")])
+def test_held_out_numbers_are_those_of_models_trained_without_them(text, backend):
+    """This includes unlabelled numbers that are linked to held-out ones, and links if `auto` chooses `local` for the kinds."""
+    model = relcrf.parse(text)
+    grounding = model.ground(relcrf.Dataset(houses(60, 0, links=2.0)))
+    fit = api.fit(model, grounding, backend, calibrate=3)
+    assert fit.learned.backend == "local" and ("numbers" in fit.learned.vectors) == (backend == "auto")
+    labels = fit.learned.calibration_labels["House.price"]
+    for fold in random_folds(api.training_problem(grounding), 3, 0):
+        part = api.fit(model, grounding, backend, hidden=fold.test)
+        prediction = api.predict(part, grounding, hidden=fold.test)
+        error = grounding.numbers[prediction.variables("price")] - prediction.means("price")
+        tails = 2.0 * norm.sf(np.abs(error) / prediction.deviations("price"))
+        held_out = fold.test[prediction.variables("price")]
+        np.testing.assert_allclose(labels.probabilities[fold.test[labels.variables]], tails[held_out])
     assert len(labels.variables) == (~np.isnan(grounding.numbers)).sum()
 
 

@@ -23,7 +23,7 @@ from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.group_builder import DenseKeyMap, GroupBuilder, SortedBindings
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, build_key_dictionary, encode_keys
 from relcrf.grounding.lower import LoweredTemplate
-from relcrf.grounding.patterns import pattern_names, require_pattern_memory, state_patterns
+from relcrf.grounding.patterns import count_numbers, pattern_names, require_pattern_memory, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition
 from relcrf.grounding.value_names import component_names
 from relcrf.grounding.variables import VariableBlock, domain_values, find_block
@@ -347,6 +347,6 @@ def _make_weight_block(
     )
     if len(options.initial_values) > 1 and len(options.initial_values) != n_patterns:
         raise UsageError(initial_values_error(next(t for t in templates if t.options is options), n_patterns))
-    default = _initial_pair_weights(features, n_keys) if lowered_templates[0].n_numbers == 2 else 0.0
+    default = _initial_pair_weights(features, n_keys) if count_numbers(lowered_templates[0]) == 2 else 0.0
     initial = default if options.init is None else options.init
     return WeightBlock(name, n_features, n_patterns, initial, options.fixed, options.l1, options.l2)

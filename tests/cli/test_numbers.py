@@ -58,7 +58,7 @@ def test_coverage(relcrf_, relcrf_json, folder, train):
     assert "with probability 0.8, if the model is right; mean width" in " ".join(relcrf_(*predict)[2].split())
     assert relcrf_json(*predict)[1]["sets"]["House.price"]["labels"] == 0
     both = ("predict", train("--calibrate", 3, "--force"), "--data", folder, "--coverage", 0.8, "--each-value")
-    code, out, err = relcrf_(*both)
+    code, _, err = relcrf_(*both)
     assert code == 0 and "true House.price with probability 0.8, calibrated on" in " ".join(err.split())
     code, found = relcrf_json(*both)
     sets = found["sets"]

@@ -221,6 +221,11 @@ def test_intervals_of_linked_numbers_have_their_coverage():
             assert abs(coverage(prediction, grounding.numbers, probability) - probability) < 0.06
         widths[backend] = prediction.deviations().mean()
     assert widths["dense"] < 0.9 * widths["local"]
+    truth = grounding.numbers[hidden]
+    densities = norm.logpdf(truth, prediction.means(), prediction.deviations())
+    assert prediction.score().log_likelihood == pytest.approx(densities.mean())
+    some = np.arange(1600) < 800
+    assert prediction.score(subset=some).log_likelihood == pytest.approx(densities[some[hidden]].mean())
 
 
 def test_calibrated_intervals_have_their_coverage_with_other_distributions():
@@ -280,7 +285,6 @@ def test_numbers_and_values_have_different_predictions():
     for read, attribute in (
         (prediction.probabilities, "price"),
         (prediction.sets, "price"),
-        (prediction.score, "price"),
         (prediction.means, "kind"),
         (prediction.intervals, "kind"),
     ):

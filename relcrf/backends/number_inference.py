@@ -24,7 +24,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock
 from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals
 from relcrf.inference.result import Verdict
-from relcrf.learning.gaussian_likelihood import MAX_LOG_WEIGHT, NumberWeights
+from relcrf.learning.gaussian_likelihood import NumberWeights
 
 MAX_ROUNDS = 50
 """Maximum number of rounds of expectation propagation."""
@@ -137,7 +137,7 @@ class _Numbers:
         chosen_graphs = [graph.select(used) for graph in graphs]
         means = np.stack([weights.mean(graph) for graph in chosen_graphs], axis=1)
         log_precisions = np.stack([weights.log_precision(graph) for graph in chosen_graphs], axis=1)
-        scales = np.exp(-0.5 * np.clip(log_precisions, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+        scales = np.exp(-0.5 * log_precisions)
         return cls(numeric, weights, values, parent, cardinality, means, scales)
 
     @cached_property

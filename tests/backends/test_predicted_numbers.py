@@ -66,6 +66,14 @@ def test_units_do_not_matter_and_repetition_gives_the_same_bits(linked, backend,
     np.testing.assert_allclose(scaled.deviations(), plain[1].deviations() * 1000.0, rtol=1e-4)
 
 
+@pytest.mark.parametrize("unit", [1e100, 1e-100])
+def test_units_far_from_1(unit, monkeypatch):
+    monkeypatch.setattr(numeric_targets, "VALUE_TOLERANCE", 0.0)
+    predictions = [predict(DECLARATIONS + NEAR, houses(60, 0, unit=one))[1] for one in (1.0, unit)]
+    np.testing.assert_allclose(predictions[1].means() / unit, predictions[0].means(), rtol=1e-4)
+    np.testing.assert_allclose(predictions[1].deviations() / unit, predictions[0].deviations(), rtol=1e-4)
+
+
 def without(tables, selected):
     """Return the tables without the prices of the selected houses."""
     prices = [None if drop else p for p, drop in zip(tables["house"]["price"], selected, strict=True)]

@@ -218,7 +218,7 @@ class Training:
             learned = fit_with_sharding(store, problem, system, monitor, executor, self._calibrate)
             chosen = learned.system or system
             has_numbers = problem.numbers is not None and bool(self.calibrate)
-            number_labels = calibrate_numbers(problem, chosen, self.calibrate) if has_numbers else None
+            number_labels = calibrate_numbers(problem, system, chosen, self.calibrate) if has_numbers else None
         if learned.chosen_candidates:
             spaces = {space.pairs.name: space for space in grounding.candidates}
             texts = {name: spaces[name].pair_texts(pairs) for name, pairs in learned.chosen_candidates.items()}

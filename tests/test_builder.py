@@ -88,6 +88,21 @@ def test_all_of_the_language() -> None:
     ]
 
 
+def test_predicted_numbers() -> None:
+    m = ModelBuilder()
+    house = m.entity("House", price=predict(float), size=float, kind=str)
+    near = m.relation("Near", a=house, b=house)
+    a, b = house.names("a b")
+    m.template("size", a).over(a.price).by(1, a.size).per(a.kind)
+    m.template("near", a, b).where(near(a, b)).over(a.price, b.price)
+    model = m.build()
+    assert "predict price : real" in model.to_rcrf() and relcrf.parse(model.to_rcrf()).spec == model.spec
+    m.template("high", a).over(a.price > 100)
+    with pytest.raises(ModelError) as caught:
+        m.build()
+    assert [d.code for d in caught.value.diagnostics] == ["E160"]
+
+
 def test_mistakes_are_the_checkers_and_show_the_text() -> None:
     m = web()
     page = m.entity("Author", name=str)

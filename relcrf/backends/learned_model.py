@@ -71,6 +71,7 @@ SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
     "pair_unaries": _pair_unaries_schema,
     "class_frequencies": _class_frequencies_schema,
     "numbers": _numbers_schema,
+    "independent_numbers": _numbers_schema,
 }
 """Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
 

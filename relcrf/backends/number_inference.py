@@ -24,7 +24,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock
 from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals
 from relcrf.inference.result import Verdict
-from relcrf.learning.gaussian_likelihood import MAX_LOG_WEIGHT, NumberWeights
+from relcrf.learning.gaussian_likelihood import NumberWeights
 
 MAX_ROUNDS = 50
 """Maximum number of rounds of expectation propagation."""
@@ -63,11 +63,12 @@ def infer_with_numbers(
     """
     targets, discrete = problem.numbers, without_numbers(problem)
     assert targets is not None
-    if "numbers" not in vectors:
+    offset = vectors.get("numbers", vectors.get("independent_numbers"))
+    if offset is None:
         message = "the training data contained no value of the predicted numbers"
         raise DataError(Diagnostic("E225", message, hint="train again with some values"))
-    weights = NumberWeights(vectors["weights"], vectors["numbers"].reshape(-1, 2))
-    numbers = _Numbers.from_problem(problem, targets, weights)
+    weights = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
+    numbers = _Numbers.from_problem(problem, targets, weights, are_linked="numbers" in vectors)
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
@@ -113,7 +114,9 @@ class _Numbers:
     scales: np.ndarray
 
     @classmethod
-    def from_problem(cls, problem: Problem, targets: NumericTargets, weights: NumberWeights) -> _Numbers:
+    def from_problem(
+        cls, problem: Problem, targets: NumericTargets, weights: NumberWeights, *, are_linked: bool
+    ) -> _Numbers:
         states = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
         all_parents = _unknown_parents(targets, problem)
         is_parent = np.zeros(len(states), dtype=bool)
@@ -121,7 +124,8 @@ class _Numbers:
         graphs = []
         for state in range(int(problem.graph.cardinality[is_parent].max(initial=1))):
             chosen = np.where(is_parent, np.minimum(state, problem.graph.cardinality - 1), states)
-            graphs.append(numeric_graph(targets, chosen))
+            graph = numeric_graph(targets, chosen)
+            graphs.append(graph if are_linked else graph.without_pairs())
         whole = graphs[0]
         role, parent = problem.roles[whole.variables], all_parents[whole.variables]
         is_used = (role == Role.FREE) | ((role == Role.CLAMPED) & (parent >= 0))
@@ -133,7 +137,7 @@ class _Numbers:
         chosen_graphs = [graph.select(used) for graph in graphs]
         means = np.stack([weights.mean(graph) for graph in chosen_graphs], axis=1)
         log_precisions = np.stack([weights.log_precision(graph) for graph in chosen_graphs], axis=1)
-        scales = np.exp(-0.5 * np.clip(log_precisions, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+        scales = np.exp(-0.5 * log_precisions)
         return cls(numeric, weights, values, parent, cardinality, means, scales)
 
     @cached_property
@@ -262,7 +266,10 @@ def _unknown_parents(targets: NumericTargets, problem: Problem) -> np.ndarray:
         for slot in set(range(len(group.scope))) - set(slots):
             discrete = np.asarray(group.scope[slot])
             is_free = (problem.roles[discrete] == Role.FREE) & (problem.roles[number] != Role.ABSENT)
-            is_other = is_free & (parent[number] >= 0) & (parent[number] != discrete)
+            before = parent[number]
+            parent[number[is_free]] = discrete[is_free]
+            # The other value is that of an earlier template, or of another factor of this one.
+            is_other = is_free & (((before >= 0) & (before != discrete)) | (parent[number] != discrete))
             if is_other.any():
                 block = targets.graph.layout.blocks[group.block].name
                 message = (
@@ -270,7 +277,6 @@ def _unknown_parents(targets: NumericTargets, problem: Problem) -> np.ndarray:
                 )
                 hint = "write separate templates for the discrete terms, or provide the values of one of them"
                 raise UsageError(Diagnostic("E383", message, hint=hint))
-            parent[number[is_free]] = discrete[is_free]
     return parent
 
 

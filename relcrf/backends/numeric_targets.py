@@ -105,7 +105,8 @@ def fit_with_numbers(
     layout = problem.graph.layout
     for block in {group.block for group in problem.numbers.groups}:
         layout.matrix(weights, block)[:] = layout.matrix(numbers.weights.weights, block)
-    vectors = {**learned.vectors, "weights": weights, "numbers": numbers.weights.offset.ravel()}
+    name = "numbers" if numbers.are_linked else "independent_numbers"
+    vectors = {**learned.vectors, "weights": weights, name: numbers.weights.offset.ravel()}
     summary = {**learned.summary, "numbers": numbers.n_known, "numeric_l2": numbers.l2}
     return replace(learned, vectors=vectors, stages=(*learned.stages, *numbers.stages), summary=summary, moments=None)
 
@@ -118,10 +119,17 @@ def _has_mixed_templates(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _LearnedNumbers:
+    """The learned weights.
+
+    Args:
+        are_linked: Whether inference uses the templates over two numbers.
+    """
+
     weights: NumberWeights
     stages: tuple[tuple[str, OptimiserState], ...]
     n_known: int
     l2: float
+    are_linked: bool
 
 
 def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _LearnedNumbers | None:
@@ -171,12 +179,14 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
         for group in targets.groups:
             if len(numeric_slots(targets.graph, group)) == 2:
                 graph.layout.matrix(weights.weights, group.block)[:] = -MAX_LOG_WEIGHT  # weights of 1e-26
-        return _LearnedNumbers(weights, stages, len(alone.values), l2)
+        return _LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=False)
     is_pseudo = backend.name == "pseudo"
     fit = labelled if is_pseudo else complete
     likelihood = (GaussianPseudoLikelihood if is_pseudo else GaussianLikelihood)(fit.graph, fit.values)
     joint = learn("all numbers", fit, likelihood, fit.start_from(alone, first.point), alone.precisions(first.point))
-    return _LearnedNumbers(fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2)
+    return _LearnedNumbers(
+        fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2, are_linked=True
+    )
 
 
 def _is_learned(numeric: NumericGraph, indicators: np.ndarray) -> np.ndarray:

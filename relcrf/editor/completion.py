@@ -250,9 +250,10 @@ class _CursorContext:
                 yield CompletionCandidate(entity.name, "Class", 0, "entity")
             yield from self._domain_items()
             return
-        is_random = declaration.keyword == "predict" or self.texts[-3:-2] in (("predict",), ("latent",))
+        is_predicted = self.texts[-3:-2] == ("predict",)
+        is_random = declaration.keyword == "predict" or is_predicted or self.texts[-3:-2] == ("latent",)
         yield from self._domain_items(0)
-        for name in ("bool",) if is_random else SCALARS:
+        for name in ("bool", "real") if is_predicted else ("bool",) if is_random else SCALARS:
             yield CompletionCandidate(name, "Keyword", 1, documentation=GLOSSARY[name])
         if not is_random:
             yield CompletionCandidate("bag of", "Keyword", 1, documentation=GLOSSARY["bag"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from relcrf.language.render import render_expression
 from relcrf.model.expressions import Expression
-from relcrf.model.formula import is_table, n_states
+from relcrf.model.formula import is_table, n_states, numeric_terms
 from relcrf.model.spec import ModelSpec, Template
 from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import NameScope, TypeCheckError
@@ -43,6 +43,8 @@ def _describe_weights(template: Template, scope: NameScope) -> str:
             else "one weight"
         )
         return f"{weight} for the truth of {formula}{_describe_weight_keys(template, scope)}"
+    if numbers := numeric_terms(template.over, scope):
+        return _describe_number_weights(template, numbers) + _describe_weight_keys(template, scope)
     states = [scope.type_of(item) for item in template.over]
     counts = [n_states(kind, scope.spec) for kind in states]
     if len(states) == 1:
@@ -56,6 +58,15 @@ def _describe_weights(template: Template, scope: NameScope) -> str:
         f"a weight for each joint state of {_join_with_and(map(_format_code, template.over))}{number}{same}"
         + _describe_weight_keys(template, scope)
     )
+
+
+def _describe_number_weights(template: Template, numbers: Sequence[Expression]) -> str:
+    terms = _join_with_and(map(_format_code, numbers))
+    if len(numbers) == 2:
+        return f"two weights, which link {terms}: one for their difference and one for their sum"
+    others = [item for item in template.over if item not in numbers]
+    states = f", for each state of {_join_with_and(map(_format_code, others))}" if others else ""
+    return f"two weights{states}: one for the mean and one for the logarithm of the precision of {terms}"
 
 
 def _describe_weight_keys(template: Template, scope: NameScope) -> str:

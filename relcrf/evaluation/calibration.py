@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from relcrf.backends.automatic_sharding import infer_with_sharding
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.calibration_labels import CalibrationLabels
+from relcrf.backends.numeric_targets import fit_with_numbers
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.prediction_sets import collect_calibration_labels
 from relcrf.evaluation.predictions import FoldPrediction
-from relcrf.evaluation.runner import predict_fold
 from relcrf.evaluation.splits import Fold, random_folds, validation_fold
 
 SCALES = np.geomspace(0.25, 2.0, 13)
@@ -65,11 +66,17 @@ def calibrate_temperature(
     )
 
 
-def calibrate_numbers(problem: Problem, system: AbstractBackend, folds: int, seed: int = 0) -> CalibrationLabels:
+def calibrate_numbers(
+    problem: Problem, system: AbstractBackend, chosen: AbstractBackend, folds: int, seed: int = 0
+) -> CalibrationLabels:
     """Return held-out numbers with their tail probabilities, on which intervals are calibrated.
 
     The numbers of each fold are predicted by a model that is trained on the other folds; validation labels, if there are any,
     by a model that is trained on the other labels.
+
+    Args:
+        system: The backend of training, which determines how the numbers are learned.
+        chosen: The backend of the discrete variables, which differs from `system` if this is `auto`.
 
     Raises:
         UsageError, DataError: See `calibrate_temperature`.
@@ -78,7 +85,10 @@ def calibrate_numbers(problem: Problem, system: AbstractBackend, folds: int, see
     predicted: list[tuple[np.ndarray, np.ndarray]] = []
     labelled, only = validation_fold(problem) if problem.validation is not None else (problem, None)
     for fold in (only,) if only is not None else random_folds(problem, folds, seed):
-        numbers = predict_fold(labelled, fold, system)[0].numbers
+        learning = fold.learning_problem(labelled)
+        learned = fit_with_numbers(learning, system, lambda discrete: chosen.fit(discrete, Monitor()), Monitor())
+        inferred = infer_with_sharding(None, fold.query_problem(labelled), learned.configure(chosen), learned.vectors)
+        numbers = FoldPrediction.from_inferred(fold, inferred, problem.states, targets=labelled.numbers).numbers
         assert numbers is not None
         held_out.append(fold)
         scored = numbers.select(slice(None))

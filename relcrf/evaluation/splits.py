@@ -131,13 +131,13 @@ class Fold:
 
         Args:
             problem: The training problem. Unless whole components are held out, unlabelled variables are also queried,
-                as in `relcrf predict`, because predictions depend on unlabelled neighbours.
+                as in `relcrf predict`, because predictions depend on unlabelled neighbours; those of numbers always do.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         evidence = labelled_in_problem(problem) & ~self.test & (True if self.evidence is None else self.evidence)
         roles = np.where(evidence, Role.CLAMPED, problem.roles).astype(np.int8)
         query = replace(self.with_graph(problem), roles=_mark_absent(roles, self.hidden), validation=None)
-        if not self.whole_components:
+        if not self.whole_components or problem.numbers is not None:
             query = replace(query.with_unlabelled(), queries=~latent)
         return replace(query, roles=_mark_absent(query.roles, self.excluded))
 

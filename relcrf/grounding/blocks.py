@@ -23,7 +23,7 @@ from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.group_builder import DenseKeyMap, GroupBuilder, SortedBindings
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, build_key_dictionary, encode_keys
 from relcrf.grounding.lower import LoweredTemplate
-from relcrf.grounding.patterns import pattern_names, require_pattern_memory, state_patterns
+from relcrf.grounding.patterns import count_numbers, pattern_names, require_pattern_memory, state_patterns
 from relcrf.grounding.row_repetition import RowRepetition
 from relcrf.grounding.value_names import component_names
 from relcrf.grounding.variables import VariableBlock, domain_values, find_block
@@ -138,7 +138,7 @@ class BlockGrounder:
         features = first.feature_names or ("1",)
         bindings = {grounder.lowered.template.name: grounder.n_bindings for grounder in grounders}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
-        weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
+        weights = _make_weight_block(name, [task.lowered for task in tasks], features, n_keys, len(patterns))
         if len(tasks) == n_keys == 1 and first.template.options.init is None and not first.template.is_hard:
             weights = _with_score_weights(weights, score_weights(self.bound, first))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
@@ -326,10 +326,19 @@ def _is_score(term: Attribute, item: Expression, definition: LearnedDefinition) 
     )
 
 
+def _initial_pair_weights(features: Sequence[str], n_keys: int) -> float | tuple[tuple[float, ...], ...]:
+    """Return the initial weights of a template over two numbers: 0 except for constants, so that units do not matter."""
+    initial = [INITIAL_LOG_PAIR_WEIGHT if feature == "1" else 0.0 for feature in features]
+    if len(set(initial)) == 1:
+        return initial[0]
+    return tuple((value, value) for value in initial) * n_keys
+
+
 def _make_weight_block(
-    name: str, lowered_templates: Sequence[LoweredTemplate], n_features: int, n_patterns: int
+    name: str, lowered_templates: Sequence[LoweredTemplate], features: Sequence[str], n_keys: int, n_patterns: int
 ) -> WeightBlock:
     """Return the weight block that some templates share, with the options of the first template that has options."""
+    n_features = n_keys * len(features)
     templates: list[Template] = [lowered.template for lowered in lowered_templates]
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)
@@ -338,6 +347,6 @@ def _make_weight_block(
     )
     if len(options.initial_values) > 1 and len(options.initial_values) != n_patterns:
         raise UsageError(initial_values_error(next(t for t in templates if t.options is options), n_patterns))
-    default = INITIAL_LOG_PAIR_WEIGHT if lowered_templates[0].n_numbers == 2 else 0.0
+    default = _initial_pair_weights(features, n_keys) if count_numbers(lowered_templates[0]) == 2 else 0.0
     initial = default if options.init is None else options.init
     return WeightBlock(name, n_features, n_patterns, initial, options.fixed, options.l1, options.l2)

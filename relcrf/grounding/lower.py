@@ -38,7 +38,7 @@ from relcrf.model.spec import (
 )
 from relcrf.model.text_similarity import find_text_similarity
 from relcrf.model.times import parse_datetime, parse_time
-from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, Real, Time, ValueType, Vector
+from relcrf.model.types import Bag, Bool, Date, Datetime, DomainType, Time, ValueType, Vector
 from relcrf.model.typing import NameScope
 
 
@@ -101,11 +101,6 @@ class LoweredTemplate:
     def is_table(self) -> bool:
         """True if `over` lists random terms, so that each joint state is a pattern; False if `over` is a formula."""
         return is_table(self.template.over, self.scope)
-
-    @cached_property
-    def n_numbers(self) -> int:
-        """The number of random terms that are numbers."""
-        return sum(isinstance(kind, Real) for kind in self.term_types)
 
     @cached_property
     def term_types(self) -> tuple[ValueType, ...]:

@@ -42,6 +42,11 @@ COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 """The functions of the comparison operators of the language."""
 
 
+def count_numbers(lowered: LoweredTemplate) -> int:
+    """Return the number of random terms that are numbers."""
+    return sum(isinstance(kind, Real) for kind in lowered.term_types)
+
+
 def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> int:
     """Return the number of patterns of a template.
 
@@ -52,7 +57,7 @@ def count_patterns(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) ->
         return 1
     sizes = [len(v) for v in values]
     n_joint_states = math.prod(sizes)
-    if lowered.n_numbers:
+    if count_numbers(lowered):
         return 2 * n_joint_states
     return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else n_joint_states
 
@@ -98,9 +103,9 @@ def pattern_names(lowered: LoweredTemplate, values: Sequence[Sequence[str]]) -> 
     if count_patterns(lowered, values) > MAX_PATTERNS:
         message = f"the table of template '{lowered.template.name}' has more than a million states"
         raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over' instead, such as a.x == b.x"))
-    if lowered.n_numbers == 2:
+    if count_numbers(lowered) == 2:
         return NUMERIC_PAIR_PATTERNS
-    if lowered.n_numbers:
+    if count_numbers(lowered):
         discrete = [v for v, kind in zip(values, lowered.term_types, strict=True) if not isinstance(kind, Real)]
         states = ["".join(f"{state}, " for state in joint) for joint in product(*discrete)]
         return tuple(f"{state}{quantity}" for quantity in NUMBER_PATTERNS for state in states)
@@ -122,7 +127,7 @@ def state_patterns(
         values: values of each random term's domain, in the order of `lowered.terms`.
         evidence: truth value (0 or 1) or code (-1 if missing) of each subexpression that depends on evidence.
     """
-    if lowered.n_numbers:
+    if count_numbers(lowered):
         # Both weights of a joint state; the factors of numbers are not products of patterns, see `graph/numeric_graph.py`.
         n_joint_states = math.prod(map(len, values))
         return np.tile(np.eye(n_joint_states), 2)

@@ -42,8 +42,9 @@ class NumberWeights:
         return np.asarray(self.offset[graph.attribute, 0] + graph.mean @ self.weights)
 
     def log_precision(self, graph: NumericGraph) -> np.ndarray:
-        """Return the log precision of each variable, shape (n,)."""
-        return np.asarray(self.offset[graph.attribute, 1] + graph.log_precision @ self.weights)
+        """Return the log precision of each variable, shape (n,); its difference from the offset is limited."""
+        difference = np.clip(graph.log_precision @ self.weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        return np.asarray(self.offset[graph.attribute, 1] + difference)
 
     def pairs(self, graph: NumericGraph) -> PairWeights:
         """Return the weights of the pairs."""
@@ -147,7 +148,7 @@ class GaussianPseudoLikelihood:
 
 def _deviations(point: NumberWeights, graph: NumericGraph, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the deviations u, 0 for unknown numbers, and the square roots of the precisions, shape (n,) each."""
-    root = np.exp(0.5 * np.clip(point.log_precision(graph), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
+    root = np.exp(0.5 * point.log_precision(graph))
     u = root * (values - point.mean(graph))
     return np.where(np.isnan(values), 0.0, u), root
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from relcrf.graph.numeric_graph import NumericGraph
 from relcrf.graph.weights import WeightLayout
-from relcrf.learning.gaussian_likelihood import NumberWeights, NumericLikelihood, bounded_exp
+from relcrf.learning.gaussian_likelihood import MAX_LOG_WEIGHT, NumberWeights, NumericLikelihood, bounded_exp
 from relcrf.learning.lbfgs import Lbfgs, Objective, OptimiserState
 
 PAIR_STRENGTH = 0.25
@@ -96,7 +96,8 @@ class NumberProblem:
         weights[self.indices] = self.units * point[:n]
         mean, deviation = self.location.T
         own = point[n:].reshape(self.n_attributes, 2)
-        offset = np.stack((mean + deviation * own[:, 0], own[:, 1] - 2.0 * np.log(deviation)), axis=1)
+        log_precision = np.clip(own[:, 1], -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)  # in units of the numbers, it may be larger
+        offset = np.stack((mean + deviation * own[:, 0], log_precision - 2.0 * np.log(deviation)), axis=1)
         return NumberWeights(weights, offset)
 
     def start(self) -> np.ndarray:

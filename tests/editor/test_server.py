@@ -341,6 +341,10 @@ def test_completion(editor, tmp_path):
         '"home page"',
     ]
     assert labels(editor, path, model + "template t(a: Page) where ")[:3] == ["a", "Link", "Cited"]
+    domains = ["Category", "Word"]
+    assert labels(editor, path, model + "entity New { predict x : ") == [*domains, "bool", "real"]
+    assert labels(editor, path, model + "entity New { latent x : ") == [*domains, "bool"]
+    assert labels(editor, path, model + "predict relation New(a: Page) : ") == [*domains, "bool"]
     assert labels(editor, path, model + 'include "') == ["common.rcrf"]
     # A space triggers completion only after certain tokens.
     assert labels(editor, path, model + "template t(a: Page) over a.category ", typed=" ") is None

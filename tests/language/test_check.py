@@ -67,6 +67,8 @@ entity Page(url) {
     predict category : Category
     predict level : Level
     predict good : bool
+    predict size : real
+    predict weight : real
     price : Price
     topic : Category
     grade : Level
@@ -103,6 +105,9 @@ relation Kind(page: Page, category: Category)
         '(p: Page, w: Word) where w in p.words and w != "the" and "a" != w over p.category per w',
         '(p: Page) where "neural" in p.words or About(p, "net") over p.good',
         "(p: Page) over p.category by p.words",
+        "(p: Page) over p.size per p.topic by 1, p.length, p.v init 1, 2 l2 0.5",
+        "(p: Page) over p.size, p.category, p.good by p.spam",
+        "(a: Page, b: Page) where Link(a, b) over a.size, b.weight per a.topic by 1, Link(a, b).score init -3",
         "(a: Page, b: Page) where Link(a, b) and a < b and Link(a, b).score > 0.5 over a.level < b.level init 1 fixed",
         "(a: Page, b: Page) where a.name == b.name over a.good <=> b.good by cosine(a.v, b.v) l1 0 l2 0.5",
         "(a: Page, b: Page) where Link(a, b) or Link(b, a) over a.level, b.level",

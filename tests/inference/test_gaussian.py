@@ -1,0 +1,93 @@
+"""Gaussian distributions with sparse precision matrices, compared with dense matrices."""
+
+import numpy as np
+import pytest
+from gaussians import condition, dense_precision, random_ends
+from scipy.stats import norm
+
+from relcrf.errors import UsageError
+from relcrf.inference import gaussian
+from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals, PairWeights, PrecisionPattern
+
+SHAPES = [(1, 0), (2, 3), (7, 0), (12, 15), (20, 120)]
+
+
+@pytest.fixture(params=SHAPES, ids=str)
+def pairs(request):
+    """Return pairs, some repeated and in both directions, with random weights."""
+    n, n_pairs = request.param
+    rng = np.random.default_rng(n)
+    first, second = random_ends(rng, n, n_pairs)
+    return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
+
+
+def test_precision_matrix_of_pairs(pairs):
+    matrix, u = dense_precision(pairs), np.random.default_rng(1).normal(size=pairs.n)
+    np.testing.assert_allclose(pairs.diagonal, matrix.diagonal())
+    np.testing.assert_allclose(pairs.multiply(u), matrix @ u, atol=1e-12)
+
+
+def test_factor(pairs):
+    matrix = dense_precision(pairs)
+    pattern = PrecisionPattern(pairs.n, pairs.first, pairs.second)
+    assert sorted(pattern.position) == list(range(pairs.n))
+    factor, inverse = pattern.factorise(pairs.diagonal, pairs.values), np.linalg.inv(matrix)
+    assert factor.log_determinant == pytest.approx(np.linalg.slogdet(matrix)[1])
+    np.testing.assert_allclose(factor.variances, inverse.diagonal())
+    for first, second in ((pairs.first, pairs.second), (pairs.second, pairs.first)):
+        np.testing.assert_allclose(factor.covariances(first, second), inverse[first, second], atol=1e-12)
+    vector = np.arange(1.0, pairs.n + 1.0)
+    np.testing.assert_allclose(factor.solve(vector), inverse @ vector)
+    np.testing.assert_array_equal(vector, np.arange(1.0, pairs.n + 1.0))  # the argument is unchanged
+    root = np.column_stack([factor.sample(unit) for unit in np.eye(pairs.n)])
+    np.testing.assert_allclose(root @ root.T, inverse, atol=1e-12)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
+def test_conditional_distribution(pairs, fraction):
+    rng = np.random.default_rng(2)
+    is_known = rng.permutation(pairs.n) < fraction * pairs.n
+    values = np.where(is_known, rng.normal(size=pairs.n), np.nan)
+    precision, shift = np.where(is_known, 0.0, rng.random(pairs.n)), rng.normal(size=pairs.n) * ~is_known
+    pattern = ConditionalPattern(pairs.n, pairs.first, pairs.second, is_known)
+    for more in ((), (precision, shift)):
+        covariance = np.linalg.inv(dense_precision(pairs) + np.diag(more[0] if more else np.zeros(pairs.n)))
+        mean = covariance @ (more[1] if more else np.zeros(pairs.n))
+        expected, block = condition(mean, covariance, values)
+        u, factor = pattern.condition(pairs, values, *more)
+        np.testing.assert_array_equal(u[is_known], values[is_known])
+        np.testing.assert_allclose(u[~is_known], expected, atol=1e-12)
+        np.testing.assert_allclose(factor.variances, block.diagonal())
+        first, second = pattern.block.first, pattern.block.second
+        np.testing.assert_allclose(factor.covariances(first, second), block[first, second], atol=1e-12)
+        ends = pattern.unknown[first], pattern.unknown[second]
+        np.testing.assert_array_equal(ends, (pairs.first[pattern.within], pairs.second[pattern.within]))
+
+
+def test_a_factor_that_is_too_large_raises_e377(monkeypatch):
+    first, second = np.triu_indices(5, 1)
+    pattern = PrecisionPattern(5, first.astype(np.int32), second.astype(np.int32))
+    assert pattern.n_factor_entries == 10
+    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", 10)
+    pattern.factorise(np.full(5, 9.0), np.ones(10))
+    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", 9)
+    with pytest.raises(UsageError) as error:
+        pattern.factorise(np.full(5, 9.0), np.ones(10))
+    (found,) = error.value.diagnostics
+    assert found.code == "E377" and "5 numbers needs 10 entries" in found.message
+
+
+def test_pivots_that_are_not_positive_make_the_determinant_undefined():
+    pattern = PrecisionPattern(3, np.array([0, 1], dtype=np.int32), np.array([1, 2], dtype=np.int32))
+    assert np.isnan(pattern.factorise(np.ones(3), np.array([2.0, 0.0])).log_determinant)
+
+
+def test_intervals_have_their_probability():
+    marginals = NumberMarginals(np.array([2, 5, 6]), np.array([0.0, 10.0, -3.0]), np.array([1.0, 0.5, 2.0]))
+    low, high = marginals.intervals(0.2)
+    for mean, deviation, a, b in zip(marginals.means, marginals.deviations, low, high, strict=True):
+        assert norm.cdf(b, mean, deviation) - norm.cdf(a, mean, deviation) == pytest.approx(0.8)
+        assert a + b == pytest.approx(2 * mean)
+    selected = marginals.select(np.array([0, 1, 1, 0, 1, 0, 1], dtype=bool))
+    assert selected.variables.tolist() == [2, 6]
+    assert selected.means.tolist() == [0.0, -3.0] and selected.deviations.tolist() == [1.0, 2.0]

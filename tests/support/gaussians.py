@@ -1,0 +1,110 @@
+"""Small random graphs of numbers, and their distributions as dense matrices."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from graphs import joint_score
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+from relcrf.backends.problems import numeric_targets
+from relcrf.graph.numeric_graph import NumericGraph, discrete_part, numeric_graph
+from relcrf.inference.gaussian import PairWeights
+from relcrf.learning.gaussian_likelihood import NumberWeights
+
+
+def random_ends(rng, n, n_pairs):
+    """Return the two ends of random pairs, some of them repeated in both directions."""
+    first, second = rng.integers(n, size=(2, n_pairs)).astype(np.int32)
+    kept = first != second
+    first, second = first[kept], second[kept]
+    return np.concatenate((first, second[:2], first[:1])), np.concatenate((second, first[:2], second[:1]))
+
+
+def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
+    """Return a graph of two attributes and 6 weights.
+
+    Args:
+        columns: The columns of the matrices of means, log precisions, differences and sums with entries.
+    """
+    first, second = random_ends(rng, n, n_pairs)
+
+    def matrix(n_rows, used):
+        dense = rng.normal(size=(n_rows, 6)) * (rng.random((n_rows, 6)) < 0.5)
+        return sparse.csr_matrix(dense * np.isin(np.arange(6), used))
+
+    sizes = (n, n, len(first), len(first))
+    mean, log_precision, *pairs = (matrix(size, used) for size, used in zip(sizes, columns, strict=True))
+    return NumericGraph(np.arange(n), rng.integers(2, size=n), mean, log_precision, first, second, *pairs)
+
+
+def dense_precision(pairs: PairWeights) -> np.ndarray:
+    """Return Q as the sum of its squares, one by one."""
+    matrix = np.eye(pairs.n)
+    for a, b, d, s in zip(pairs.first, pairs.second, pairs.difference, pairs.sum, strict=True):
+        difference, total = np.zeros(pairs.n), np.zeros(pairs.n)
+        difference[a], difference[b] = 1.0, -1.0
+        total[[a, b]] = 1.0
+        matrix += d * np.outer(difference, difference) + s * np.outer(total, total)
+    return matrix
+
+
+def dense_distribution(graph: NumericGraph, point: NumberWeights) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the covariance matrix of all numbers."""
+    scale = np.exp(-0.5 * (point.offset[graph.attribute, 1] + graph.log_precision.toarray() @ point.weights))
+    mean = point.offset[graph.attribute, 0] + graph.mean.toarray() @ point.weights
+    return mean, np.outer(scale, scale) * np.linalg.inv(dense_precision(point.pairs(graph)))
+
+
+def condition(mean, covariance, values):
+    """Return the mean and the covariance of the unknown numbers, nan in `values`, given the others."""
+    unknown, known = np.isnan(values), ~np.isnan(values)
+    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, unknown)]).T
+    expected = mean[unknown] + gain @ (values - mean)[known]
+    return expected, covariance[np.ix_(unknown, unknown)] - gain @ covariance[np.ix_(known, unknown)]
+
+
+def predict_plainly(fit, grounding, states):
+    """Return the means and the covariance of the unknown numbers, and the log density of the known ones, for dense matrices.
+
+    Args:
+        states: State of each discrete variable.
+    """
+    learned = fit.learned
+    vectors = learned.vectors_for(learned.extend_grounding(grounding))
+    graph = numeric_graph(numeric_targets(grounding), states)
+    is_linked = "numbers" in vectors
+    offset = vectors["numbers" if is_linked else "independent_numbers"]
+    point = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
+    mean, covariance = dense_distribution(graph if is_linked else graph.without_pairs(), point)
+    values = grounding.numbers[graph.variables]
+    known = ~np.isnan(values)
+    marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
+    return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
+
+
+def predict_by_enumeration(fit, grounding):
+    """Return the marginals of the unknown discrete variables, and the means and deviations of the unknown numbers.
+
+    The result enumerates the joint states of the discrete variables, which have the same number of states.
+    """
+    is_numeric, states = numeric_targets(grounding).mask, grounding.states.copy()
+    free = np.flatnonzero((states < 0) & ~is_numeric)
+    states[is_numeric] = 0
+    n_states = int(grounding.graph.cardinality[free].max(initial=1))
+    discrete, weights = discrete_part(grounding.graph), fit.learned.vectors_for(grounding)["weights"]
+    joint = np.array(list(product(range(n_states), repeat=len(free)))).reshape(n_states ** len(free), len(free))
+    logs, means, squares = [], [], []
+    for one in joint:
+        states[free] = one
+        mean, covariance, log_density = predict_plainly(fit, grounding, states)
+        logs.append(joint_score(discrete, weights, states) + log_density)
+        means.append(mean)
+        squares.append(covariance.diagonal() + mean**2)
+    share = np.exp(np.array(logs) - max(logs))
+    share /= share.sum()
+    mean = share @ np.array(means)
+    marginals = np.array([[share[joint[:, k] == state].sum() for state in range(n_states)] for k in range(len(free))])
+    return marginals.reshape(len(free), n_states), mean, np.sqrt(share @ np.array(squares) - mean**2)

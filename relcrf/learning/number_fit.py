@@ -30,8 +30,9 @@ MEMORY = 20
 class NumberProblem:
     """The known numbers of a graph, and the weights that are learned from them.
 
-    Learning minimises the negative log-likelihood plus, with v the weights in units of the features and of the deviation of the
-    numbers, lambda the geometric mean of the precisions of the attribute, and l2 and init the options of the template,
+    Learning minimises the negative log-likelihood of the numbers in units of their deviation plus, with v the weights in units of
+    the features and of this deviation, lambda the geometric mean of the precisions of the attribute, and l2 and init the options
+    of the template,
 
         l2 / 2 * lambda v^2             for the weights of means: the strength of ridge regression does not depend on the noise;
         1 / 2 * v^2                     for the weights of log precisions;
@@ -138,9 +139,11 @@ class NumberProblem:
         )
         center = self.start()[:n]
         deviation, attribute = self.location[:, 1], self._attribute_of_mean
+        log_units = float(np.log(deviation)[self.graph.attribute[~np.isnan(self.values)]].sum())
 
         def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
             value, by = likelihood(self.weights_at(point))
+            value -= log_units  # the tolerance of the value then does not depend on the units of the numbers
             weights = by.weights
             own = self.precisions(point)
             used = own if precisions is None else precisions

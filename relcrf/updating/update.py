@@ -18,7 +18,6 @@ import numpy as np
 from relcrf.backends import run_folder
 from relcrf.backends.automatic_sharding import infer_with_sharding
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.backends.registry import make_backend
 from relcrf.data.binding import bind
@@ -136,11 +135,10 @@ def update(
         cache: Cache of ground blocks, which is used if everything is grounded.
 
     Raises:
-        UsageError: The run has no provenance (E430), or its model predicts numbers (E379).
+        UsageError: The run has no provenance (E430).
         DataError: The run folder is damaged, or the tables do not match the model.
     """
     learned, folder = run_folder.load(Path(run)), Path(run)
-    require_no_numbers(learned.spec, "an update")
     state, provenance = read_state(folder), run_folder.load_provenance(folder)
     if state is None and provenance is None:
         message = f"the run folder '{run}' has no provenance"

@@ -102,7 +102,6 @@ def test_instances_have_the_numbers_of_the_data(relcrf_, relcrf_json, folder):
         (("explain", "RUN", "House/0.price", "--data", "DATA"), "E379"),
         (("audit", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
         (("ask", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
-        (("update", "RUN", "--data", "DATA", "--out", "OUT/updated"), "E379"),
         (("report", "RUN", "--data", "DATA", "--out", "OUT/report.html"), "E379"),
         (("train", "MODEL", "--data", "DATA", "--backend", "ess", "--out", "OUT/other"), "E378"),
         (("pareto", "MODEL", "--data", "DATA", "--message-costs", "0.1"), "E379"),

@@ -48,7 +48,9 @@ def penalised_plainly(problem, likelihood, point, l2, precisions):
     graph, learned = problem.graph, problem.weights_at(point)
     logs = learned.log_precision(graph)
     own = np.array([np.exp(logs[graph.attribute == k].mean()) * problem.location[k, 1] ** 2 for k in range(2)])
-    value = likelihood(learned)[0] + 0.5 * (own - np.log(own)).sum()
+    known = ~np.isnan(problem.values)
+    value = likelihood(learned)[0] - np.log(problem.location[graph.attribute[known], 1]).sum()
+    value += 0.5 * (own - np.log(own)).sum()
     strengths = {0: l2, 3: 3.0, 1: 1.0, 4: 3.0, 2: 0.25, 5: 0.75}
     for unit, index in zip(problem.units, problem.indices, strict=True):
         cost = 0.5 * strengths[index] * ((learned.weights[index] - LAYOUT.initial()[index]) / unit) ** 2

@@ -342,6 +342,9 @@ def test_completion(editor, tmp_path):
     ]
     assert labels(editor, path, model + "template t(a: Page) where ")[:3] == ["a", "Link", "Cited"]
     assert labels(editor, path, model + 'include "') == ["common.rcrf"]
+    timed = model + "entity Visit { time day : date }\ntemplate t(a: Page, v: Visit) over a.category as "
+    assert labels(editor, path, timed) == ["of"]
+    assert labels(editor, path, timed + "of ") == ["v"]
     # A space triggers completion only after certain tokens.
     assert labels(editor, path, model + "template t(a: Page) over a.category ", typed=" ") is None
     assert labels(editor, path, model + "template t(a: Page) over ", typed=" ")[0] == "a"

@@ -117,11 +117,10 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
         yield from declarations.check_domain(domain)
     for entity in spec.entities:
         yield from declarations.check_attributes(spec, entity)
-        yield from times.check_times(entity)
     for relation in spec.relations:
         yield from declarations.check_parameters(spec, relation)
         yield from declarations.check_attributes(spec, relation)
-        yield from times.check_times(relation)
+    yield from times.check_times(spec)
     for random in spec.random_relations:
         yield from _check_random_relation(spec, random)
     yield from recursion.check_recursion(spec)

@@ -11,23 +11,38 @@ from relcrf.model import types as t
 from relcrf.model.as_of import AsOfError, restrict, restrict_gate
 
 
-def check_times(owner: s.Entity | s.Relation) -> Iterator[Diagnostic]:
-    """Validate the attribute with the time of an entity type or of a relation."""
-    times = [attribute for attribute in owner.attributes if attribute.is_time]
-    for attribute in times[1:]:
-        message = f"{owner.name} already declares the time '{times[0].name}'"
-        hint = "remove 'time' before one of them; the time of a row is when all its values are known"
-        yield Diagnostic("E155", message, attribute.span, hint)
-    for attribute in times:
-        if not isinstance(attribute.type, t.Date | t.Datetime | t.Integer | t.Real):
-            message = f"an attribute of type {attribute.type} cannot be the time of {owner.name}"
-            hint = "use date or datetime, or integer or real, as its type"
-            yield Diagnostic("E155", message, attribute.type_span or attribute.span, hint)
+def check_times(spec: s.ModelSpec) -> Iterator[Diagnostic]:
+    """Validate the attributes with the times of entity types and relations."""
+    owners: tuple[s.Entity | s.Relation, ...] = (*spec.entities, *spec.relations)
+    first: tuple[str, t.AttributeType] | None = None
+    for owner in owners:
+        times = [attribute for attribute in owner.attributes if attribute.is_time]
+        for attribute in times[1:]:
+            message = f"{owner.name} already declares the time '{times[0].name}'"
+            hint = "remove 'time' before one of them; the time of a row is when all its values are known"
+            yield Diagnostic("E155", message, attribute.span, hint)
+        for attribute in times[:1]:
+            span = attribute.type_span or attribute.span
+            if not isinstance(attribute.type, t.Date | t.Datetime | t.Integer | t.Real):
+                message = f"an attribute of type {attribute.type} cannot be the time of {owner.name}"
+                yield Diagnostic("E155", message, span, "use date or datetime, or integer or real, as its type")
+                continue
+            first = first or (owner.name, attribute.type)
+            if not _are_comparable(attribute.type, first[1]):
+                message = (
+                    f"the time of {owner.name} is of type {attribute.type}, but that of {first[0]} of type {first[1]}"
+                )
+                hint = "declare all times with the same type; a datetime column may contain dates"
+                yield Diagnostic("E155", message, span, hint)
+
+
+def _are_comparable(one: t.AttributeType, other: t.AttributeType) -> bool:
+    return one == other or all(isinstance(kind, t.Integer | t.Real) for kind in (one, other))
 
 
 def check_as_of(spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation | s.Feature) -> Iterator[Diagnostic]:
     """Validate the clause `as of` of a declaration that is valid without this clause."""
-    if declaration.as_of is None:
+    if declaration.as_of is None or any(check_times(spec)):
         return
     try:
         restricted = restrict(spec, declaration)

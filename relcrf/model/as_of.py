@@ -170,14 +170,14 @@ class _TimeLimit:
         owner: the declaration in messages, such as "the template 'returned'".
         target: the binder to whose time the declaration is restricted.
         type_name: the entity type of the target.
-        declared: the time of the entity type.
+        time: the attribute with the time of the target.
     """
 
     spec: s.ModelSpec
     owner: str
     target: e.Name
     type_name: str
-    declared: s.AttributeDeclaration
+    time: str
 
     @classmethod
     def of_declaration(
@@ -207,7 +207,7 @@ class _TimeLimit:
             raise AsOfError("E156", message, target.span, hint)
         noun = {s.Template: "template", s.DerivedRelation: "relation", s.Feature: "feature"}[type(declaration)]
         owner = f"the {noun} '{declaration.name}'" if declaration.name != "this rule" else "this rule"
-        return cls(spec, owner, target, type_name, declared)
+        return cls(spec, owner, target, type_name, declared.name)
 
     # Declarations
 
@@ -311,29 +311,15 @@ class _TimeLimit:
         for name, type_name in scope.type_names.items():
             declared = self.spec.time_attribute(type_name)
             if name in names and name != self.target.name and declared is not None:
-                yield self._is_earlier(e.Attribute(name, declared.name, span=self.target.span), declared, type_name)
+                yield self._is_earlier(e.Attribute(name, declared.name, span=self.target.span))
 
     def _tuple_comparison(self, atom: e.Atom) -> Iterator[e.Comparison]:
         declared = self.spec.time_attribute(atom.relation)
         if declared is not None:
-            yield self._is_earlier(e.TupleAttribute(atom, declared.name, span=atom.span), declared, atom.relation)
+            yield self._is_earlier(e.TupleAttribute(atom, declared.name, span=atom.span))
 
-    def _is_earlier(
-        self, time: e.Attribute | e.TupleAttribute, declared: s.AttributeDeclaration, owner: str
-    ) -> e.Comparison:
-        """Return the comparison of a time with the time of the target.
-
-        Raises:
-            AsOfError: if the two times have different types.
-        """
-        kinds = (declared.type, self.declared.type)
-        if kinds[0] != kinds[1] and not all(isinstance(kind, t.Integer | t.Real) for kind in kinds):
-            message = (
-                f"the time of {owner} is of type {kinds[0]}, but the time of {self.type_name} is of type {kinds[1]}"
-            )
-            hint = "declare both times with the same type; a datetime column may contain dates"
-            raise AsOfError("E157", message, self.target.span, hint)
-        limit = e.Attribute(self.target.name, self.declared.name, span=self.target.span)
+    def _is_earlier(self, time: e.Attribute | e.TupleAttribute) -> e.Comparison:
+        limit = e.Attribute(self.target.name, self.time, span=self.target.span)
         return e.Comparison("<", time, limit, span=self.target.span)
 
     def _restrict_nested(self, scope: NameScope, node: e.Expression) -> e.Expression:

@@ -90,24 +90,52 @@ def restrict_gate(spec: s.ModelSpec, gate: s.Gate, template: s.Template) -> s.Ga
     return replace(gate, by=tuple(limit.restrict_value(scope, item) for item in gate.by))
 
 
-def later_rows(spec: s.ModelSpec, declaration: s.Template | s.Feature, target: e.Name) -> e.Expression | None:
-    """Return the condition that a binding of a declaration uses a row that is not earlier than the target.
+def later_rows(
+    spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation | s.Feature, target: e.Name
+) -> tuple[e.Expression | None, ...]:
+    """Return the conditions that a binding, tuple or value uses rows that are not earlier than the target.
 
     Args:
+        declaration: a declaration that is neither defined by nearest neighbours nor a propagation.
         target: a binder whose type has a time.
 
     Returns:
-        None if the declaration refers to no other rows with a time.
+        One condition or, for a derived relation, one for each operand of its `or`; None if there are no such rows.
     """
     limit = _TimeLimit.of_declaration(spec, declaration, target)
-    if isinstance(declaration, s.Feature):
-        scope = NameScope(spec, declaration.parameters, None)
-        parts = [*limit.later_rows_in_values(scope, s.feature_operands(declaration))]
-    else:
-        scope = NameScope(spec, declaration.parameters, declaration.where)
-        parts = [*limit.later_rows_in_condition(scope, declaration.where, set(scope.type_names))]
-        parts += limit.later_rows_in_values(scope, (*declaration.over, *declaration.per, *declaration.by))
-    return disjunction(parts) if parts else None
+    match declaration:
+        case s.Feature():
+            scope = NameScope(spec, declaration.parameters, None)
+            cases = [[*limit.later_rows_in_values(scope, feature_inputs(declaration))]]
+        case s.DerivedRelation(_, parameters, definition):
+            assert not isinstance(definition, s.NearestNeighbours)
+            scope = NameScope(spec, parameters, definition)
+            names = set(scope.type_names)
+            cases = [[*limit.later_rows_in_condition(scope, case, names)] for case in disjuncts(definition)]
+        case s.Template():
+            scope = NameScope(spec, declaration.parameters, declaration.where)
+            parts = [*limit.later_rows_in_condition(scope, declaration.where, set(scope.type_names))]
+            parts += limit.later_rows_in_values(scope, (*declaration.over, *declaration.per, *declaration.by))
+            cases = [parts]
+    return tuple(disjunction(parts) if parts else None for parts in cases)
+
+
+def uses_all_rows(spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation | s.Feature) -> bool:
+    """Return True if a declaration depends on rows of any time in a way that no condition restricts."""
+    match declaration:
+        case s.Template():
+            scope = NameScope(spec, declaration.parameters, declaration.where)
+            expressions = (*conjuncts(declaration.where), *declaration.over, *declaration.per, *declaration.by)
+        case s.DerivedRelation(_, parameters, definition):
+            if isinstance(definition, s.NearestNeighbours):
+                return uses_other_rows(spec, declaration)
+            scope, expressions = NameScope(spec, parameters, definition), (definition,)
+        case s.Feature(_, parameters, definition):
+            if isinstance(definition, s.FeaturePropagation):
+                return uses_other_rows(spec, declaration)
+            scope, expressions = NameScope(spec, parameters, None), feature_inputs(declaration)
+    nodes = (pair for expression in expressions for pair in scope.walk(expression))
+    return any(isinstance(node, e.FunctionCall) and _is_statistic(inner, node) for inner, node in nodes)
 
 
 def uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature) -> bool:

@@ -37,6 +37,7 @@ LAYERS = (
     ("serving",),
     ("report",),
     ("proposal",),
+    ("relbench",),
     ("demo",),
     ("datasets",),
     ("estimators",),

@@ -102,7 +102,7 @@ class _Counter:
         """Return the first name with a time in the random terms of a template, or None."""
         scope = NameScope(self.spec, template.parameters, template.where)
         for term in scope_terms(template.over, scope):
-            names = [term.binder] if isinstance(term, e.Attribute) else [*map(str, e.names_in(term))]
+            names = e.names_in(term)
             for parameter in template.parameters:
                 if parameter.name in names and self.spec.time_attribute(parameter.type_name):
                     return e.Name(parameter.name)

@@ -38,6 +38,7 @@ LAYERS = (
     ("serving",),
     ("report",),
     ("proposal",),
+    ("relbench",),
     ("demo",),
     ("datasets",),
     ("estimators",),

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.builder import ModelBuilder, bag, fn, latent, predict, propagate, vector
+from relcrf.builder import ModelBuilder, bag, classifier, fn, latent, predict, propagate, time, vector
 from relcrf.errors import ModelError, UsageError
 from relcrf.resources import resource_path
 
@@ -101,6 +101,31 @@ def test_predicted_numbers() -> None:
     with pytest.raises(ModelError) as caught:
         m.build()
     assert [d.code for d in caught.value.diagnostics] == ["E160"]
+
+
+def test_times() -> None:
+    m = ModelBuilder()
+    visit = m.entity("Visit", back=predict(bool), day=time(datetime.date), cost=float)
+    of = m.relation("Of", a=visit, b=visit).with_attributes(at=time(datetime.date))
+    p, q, x = visit.names("p q x")
+    same = m.derive("Same", p, q).as_of(p).where(of(p, x), of(q, x))
+    rate = m.feature("rate", p, fn.mean(q.cost, where=same(p, q)), as_of=p)
+    labels = m.feature("labels", p, classifier(p.back, fn.sum(q.back, where=same(p, q)), using="linear"), as_of=p)
+    m.template("back", p).over(p.back).by(rate(p), labels(p)).as_of(p)
+    m.rule((of(p, q) & p.back) >> q.back, as_of=p)
+    spec = m.build().spec
+    assert (
+        spec
+        == relcrf.parse("""
+        entity Visit { predict back : bool  time day : date  cost : real }
+        relation Of(a: Visit, b: Visit) { time at : date }
+        derive Same(p: Visit, q: Visit) where Of(p, x) and Of(q, x) as of p
+        feature rate(p: Visit) = mean { q.cost where Same(p, q) } as of p
+        feature labels(p: Visit) = classifier of p.back from sum { q.back where Same(p, q) } using linear as of p
+        template back(p: Visit) over p.back by rate(p), labels(p) as of p
+        rule: Of(p, q) and p.back => q.back as of p
+    """).spec
+    )
 
 
 def test_mistakes_are_the_checkers_and_show_the_text() -> None:

@@ -38,7 +38,7 @@ _CLASSES = sorted(page.stem for page in (ROOT / "docs/reference/api").glob("*.md
 
 CHILDREN = {
     "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
-    "how-to/evaluate": ("prediction_sets", "few_labels", "ask", "pareto", "knowledge_graphs"),
+    "how-to/evaluate": ("time", "prediction_sets", "few_labels", "ask", "pareto", "knowledge_graphs"),
     "how-to/explain": ("audit", "weights", "learned_graph"),
     "how-to/README": ("numbers", "weak_supervision", "link_records", "clusters"),
     "how-to/distribute": ("gpu",),

@@ -19,7 +19,7 @@ from relcrf.errors import ModelError, listing, suggestion
 from relcrf.language.format import format_text
 from relcrf.language.render import render, render_declaration
 from relcrf.model import spec as s
-from relcrf.model.expressions import Atom, Expression, TupleAttribute
+from relcrf.model.expressions import Atom, Expression, Name, TupleAttribute
 from relcrf.model.types import AttributeType, Bag, Bool, Date, Datetime, DomainType, Integer, Real, String, Time, Vector
 from relcrf.text.highlight import highlight_html
 
@@ -68,6 +68,11 @@ def predict(kind: AttributeTypeLike) -> s.AttributeDeclaration:
 def latent(kind: AttributeTypeLike) -> s.AttributeDeclaration:
     """Return a random attribute that is never observed."""
     return s.AttributeDeclaration("", _to_attribute_type(kind), latent=True)
+
+
+def time(kind: AttributeTypeLike) -> s.AttributeDeclaration:
+    """Return the attribute that contains the time from which a row is known: `time(datetime.date)`."""
+    return s.AttributeDeclaration("", _to_attribute_type(kind), is_time=True)
 
 
 def propagate(value: TermLike, along: RelationHandle, hops: int = 1, normalised: str = "") -> s.FeaturePropagation:
@@ -158,7 +163,7 @@ class RelationHandle:
 
     def with_attributes(self, **attributes: AttributeTypeLike) -> RelationHandle:
         """Declare attributes of the tuples: `m.relation("Link", a=Page, b=Page).with_attributes(score=float)`."""
-        declared = tuple(s.AttributeDeclaration(name, _to_attribute_type(kind)) for name, kind in attributes.items())
+        declared = tuple(_to_attribute(*each) for each in attributes.items())
         declarations = self._builder._declarations
         index = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
         declarations[index] = replace(declarations[index], attributes=declared)  # type: ignore[arg-type]
@@ -258,16 +263,26 @@ class ModelBuilder:
         return DerivedRelationHandle(self, name, binders)
 
     def feature(
-        self, name: str, binder: BinderTerm, value: Term | s.FeaturePropagation | s.LearnedDefinition, /
+        self,
+        name: str,
+        binder: BinderTerm,
+        value: Term | s.FeaturePropagation | s.LearnedDefinition,
+        /,
+        *,
+        as_of: BinderTerm | None = None,
     ) -> FeatureHandle:
-        """Declare a value of each entity: `m.feature("smooth", p, propagate(p.words, Link, hops=2))`."""
+        """Declare a value of each entity: `m.feature("smooth", p, propagate(p.words, Link, hops=2))`.
+
+        Args:
+            as_of: the binder, if the value uses only rows that are earlier than its time.
+        """
         definition = value if isinstance(value, s.FeaturePropagation | s.LearnedDefinition) else to_expression(value)
-        self._add(s.Feature(name, _binder_parameters([binder]), definition))
+        self._add(s.Feature(name, _binder_parameters([binder]), definition, as_of=_binder_name(as_of)))
         return FeatureHandle(name)
 
     # Weights
     def template(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
-        """Declare a template; complete it with `.where(...)`, `.over(...)`, `.per(...)`, `.by(...)` and options, in any order."""
+        """Declare a template; complete it with `where`, `over`, `per`, `by`, `as_of` and options, in any order."""
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), ()))
 
     def candidates(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
@@ -282,9 +297,14 @@ class ModelBuilder:
         name: str | None = None,
         hard: bool = False,
         per: Iterable[Term] = (),
+        as_of: BinderTerm | None = None,
         **options: Any,
     ) -> ModelBuilder:
-        """Declare a formula, universally quantified over its binders: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        """Declare a formula, universally quantified over its binders: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`.
+
+        Args:
+            as_of: a binder, if the formula uses only rows that are earlier than its time.
+        """
         if hard and weight is not None:
             raise builder_error("a hard rule has no weight", "remove 'hard' or 'weight'")
         value = None if weight is None else _require_finite("weight", weight)
@@ -296,6 +316,7 @@ class ModelBuilder:
                 hard,
                 _to_expressions(per),
                 s.WeightOptions(**_validate_options(options)),
+                _binder_name(as_of),
             )
         )
         return self
@@ -311,6 +332,12 @@ class DerivedRelationHandle:
 
     def __init__(self, builder: ModelBuilder, name: str, binders: tuple[BinderTerm, ...]) -> None:
         self._builder, self._name, self._binders = builder, name, binders
+        self._as_of: Name | None = None
+
+    def as_of(self, binder: BinderTerm) -> DerivedRelationHandle:
+        """Use only rows that are earlier than the time of a binder: `m.derive("Earlier", a, b).as_of(a).where(...)`."""
+        self._as_of = _binder_name(binder)
+        return self
 
     def where(self, *conditions: TermLike) -> RelationHandle:
         """Define the relation by a conjunction; binders that are not arguments are existentially quantified."""
@@ -328,7 +355,8 @@ class DerivedRelationHandle:
         return RelationHandle(self._builder, self._name)
 
     def _define(self, definition: Any) -> RelationHandle:
-        self._builder._add(s.DerivedRelation(self._name, _binder_parameters(self._binders), definition))
+        parameters = _binder_parameters(self._binders)
+        self._builder._add(s.DerivedRelation(self._name, parameters, definition, self._as_of))
         return RelationHandle(self._builder, self._name)
 
 
@@ -373,6 +401,10 @@ class TemplateHandle:
         The patterns are the joint states of the random terms in `over`. A formula has one pattern, in which it is true.
         """
         return self._replace(by=_to_expressions(features))
+
+    def as_of(self, binder: BinderTerm) -> TemplateHandle:
+        """Use only rows that are earlier than the time of a binder."""
+        return self._replace(as_of=_binder_name(binder))
 
     def options(self, **options: Any) -> TemplateHandle:
         """Set options: `init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
@@ -423,6 +455,10 @@ def _argument_type_name(name: str, argument_type: ArgumentType) -> str:
             f"argument '{name}' has the invalid type {argument_type!r}", "use an entity, a domain or a range"
         )
     return argument_type.name
+
+
+def _binder_name(binder: BinderTerm | None) -> Name | None:
+    return None if binder is None else Name(_binder_parameters([binder])[0].name)
 
 
 def _binder_parameters(binders: Iterable[BinderTerm]) -> tuple[s.Parameter, ...]:

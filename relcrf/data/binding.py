@@ -115,7 +115,24 @@ class _Binder(BagCoder):
         if self.problems:
             # Several declarations may read the same table; report its problems only once.
             raise DataError({(d.code, d.message, d.location): d for d in self.problems}.values())
+        self._note_missing_times()
         return self.bound
+
+    def _note_missing_times(self) -> None:
+        """Add a note for each entity type or relation with rows that lack the time that `as of` compares."""
+        owners: tuple[s.Entity | s.Relation, ...] = (*self.spec.entities, *self.spec.relations)
+        for owner in owners:
+            declared = self.spec.time_attribute(owner.name)
+            if declared is None:
+                continue
+            name = entity_table(owner.name) if isinstance(owner, s.Entity) else relation_table(owner.name)
+            column = quoted(attribute_column(declared.name))
+            ((rows, known),) = self._execute(f"SELECT count(*), count({column}) FROM {quoted(name)}")
+            if known != rows:
+                missing = (
+                    f"{int(str(rows)) - int(str(known)):,} of {int(str(rows)):,} rows of {owner.name} have no time"
+                )
+                self.bound.notes.append(f"{missing} '{declared.name}': declarations with 'as of' do not use them")
 
     def _repair_rows(self) -> None:
         """Apply the policies of the manifest for duplicate rows and orphans, and record all repairs."""

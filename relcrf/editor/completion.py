@@ -195,6 +195,11 @@ class _CursorContext:
             for word in SHORT_NAMES:
                 yield CompletionCandidate(word, "EnumMember", 0, "estimator")
             return
+        if self.texts[-2:] == ("as", "of"):
+            for name, type_name in declaration.scope_at(0).binders.items():
+                if self.spec.time_attribute(type_name) is not None:
+                    yield CompletionCandidate(name, "Variable", 0, f"{name}: {type_name}")
+            return
         if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):
             yield from self._domain_items()
             return

@@ -20,6 +20,7 @@ GLOSSARY: dict[str, str] = {
     "over": "random attributes whose joint states have weights, or one formula over random attributes",
     "per": "keys; each combination of their values has separate weights",
     "by": "features that are multiplied by the weights; default `1`",
+    "as": "uses only rows that are earlier than the time of a binder: `as of p`",
     "init": "initial weights: `init 0.5`, or one number per pattern: `init 0.5, -0.5`",
     "fixed": "keeps the weights at `init` during learning",
     "l1": "strength of the L1 penalty, which makes weights sparse: `l1 0.1`",
@@ -30,7 +31,7 @@ GLOSSARY: dict[str, str] = {
     # Parts of declarations
     "latent": "makes an attribute random and unobserved",
     "bag": "multiset of values: `bag of D`",
-    "of": "multiset of values: `bag of D`",
+    "of": "precedes the domain of a bag, the target of a learned feature, or a binder: `bag of D`, `as of p`",
     "open": "domain whose values are read from the data",
     "nearest": "the K most similar entities: `= nearest 5 by cosine(a.v, b.v)`",
     "propagate": "propagation along links: `= propagate 2 p.words along Link normalised symmetric`",
@@ -54,7 +55,7 @@ GLOSSARY: dict[str, str] = {
     "bool": "`true` or `false`",
     "string": "string",
     "date": 'date, written `"2024-01-31"`',
-    "time": 'time of day, written `"10:30:00"`',
+    "time": 'time of day, written `"10:30:00"`; before an attribute, marks the time from which a row is known',
     "datetime": 'date and time in UTC, written `"2024-01-31 10:30:00"`',
     "vector": "vector of real numbers, of the same length for each entity",
     # Aggregates over bindings

@@ -136,7 +136,7 @@ def _describe_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
         predicted = "random: observed if the data has a value, otherwise a query variable"
         yield "random and unobserved" if declared.latent else predicted
     else:
-        yield "evidence"
+        yield "evidence; the time from which the row is known" if declared.is_time else "evidence"
     kind = declared.type
     domain = spec.domain(kind.domain) if isinstance(kind, DomainType | Bag) else None
     if isinstance(domain, s.EnumeratedDomain):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.data.frame import Frame
+from relcrf.evaluation.later_rows import LaterRows, count_later_rows
 from relcrf.evaluation.local_evidence import LocalEvidence
 from relcrf.evaluation.near_duplicates import find_near_duplicates
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
@@ -47,6 +48,9 @@ class Leakage:
             label (see `near_duplicates.py`); `near_same_label` is the number of these that also have the same state.
         largest_component: The fraction of the labels that are in the component with most labels.
         has_links: Whether any two variables share a factor or a candidate factor.
+        later_rows: For each declaration of a model with times, the number of results that use rows which are not earlier than
+            their target (see `later_rows.py`).
+        is_split_by_time: Whether labels of later periods are excluded from some fold.
     """
 
     crossings: Frame
@@ -60,6 +64,8 @@ class Leakage:
     near_same_label: int
     largest_component: float
     has_links: bool
+    later_rows: tuple[LaterRows, ...] = ()
+    is_split_by_time: bool = False
 
     @property
     def transductive(self) -> bool:
@@ -70,7 +76,12 @@ class Leakage:
     def interpretation(self) -> tuple[str, ...]:
         """Sentences that interpret the counts and recommend a split."""
         out = []
-        if self.transductive:
+        if self.transductive and self.is_split_by_time:
+            out.append(
+                f"{self.labelled_neighbours / self.held_out:.0%} of the test labels have a training label of an earlier period "
+                "as neighbour: the scores estimate predictions of the future next to known labels"
+            )
+        elif self.transductive:
             out.append(
                 f"{self.labelled_neighbours / self.held_out:.0%} of the test labels have a training label as neighbour: the "
                 "scores estimate how well missing labels are filled in (transductive), not the performance on new data"
@@ -113,11 +124,25 @@ class Leakage:
                     f"{keys - shared:,} of {keys:,} keys of '{template}' in factors of test labels do not occur in factors of "
                     "training labels: the weights of these keys are 0"
                 )
-        return tuple(out)
+        return (*out, *self._interpret_times())
+
+    def _interpret_times(self) -> Iterator[str]:
+        """Yield sentences about rows that are not earlier than their target."""
+        leaks = [counts for counts in self.later_rows if counts.later]
+        yield from map(str, leaks)
+        if self.later_rows and not leaks:
+            total = sum(counts.total for counts in self.later_rows)
+            yield f"none of {total:,} bindings, tuples and values uses a row that is not earlier than its target"
+        elif self.is_split_by_time and not self.later_rows:
+            yield (
+                "the split is by time, but the model declares no times: mark the time of each row with 'time', to count the "
+                "factors that use later rows, and to exclude these rows with 'as of'"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts and their interpretation as a JSON object."""
         tables = {"crossings": self.crossings.to_dicts(), "keys": self.keys.to_dicts()}
+        tables["later_rows"] = [vars(counts) for counts in self.later_rows]
         return {**vars(self), **tables, "transductive": self.transductive, "interpretation": self.interpretation}
 
 
@@ -158,6 +183,8 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
         **sums,
         largest_component=float(sizes.max(initial=0) / max(sizes.sum(), 1)),
         has_links=bool((component != np.arange(len(component))).any()),
+        later_rows=count_later_rows(grounding),
+        is_split_by_time=any(bool(fold.excluded.any()) for fold in folds),
     )
 
 

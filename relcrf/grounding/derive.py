@@ -18,7 +18,7 @@ from relcrf.grounding.nearest import find_nearest_neighbours, find_nearest_texts
 from relcrf.grounding.plan import AggregateTerm, Exists, Plan
 from relcrf.grounding.text_rows import TextRows, create_text_functions, has_sizes
 from relcrf.language.recursion import dependency_layers, is_recursive
-from relcrf.model.disjunctions import extract_disjunctions
+from relcrf.model.expansion import expand_model
 from relcrf.model.expressions import Attribute, FunctionCall
 from relcrf.model.functions import TEXT_SIMILARITIES
 from relcrf.model.nodes import walk
@@ -35,7 +35,7 @@ def make_lowering_context(bound: BoundModel) -> LoweringContext:
     The functions of text similarities that the plans call are created unless they exist already.
     """
     create_text_functions(bound)
-    return LoweringContext(extract_disjunctions(bound.spec), bound.domains, bound.vector_lengths)
+    return LoweringContext(expand_model(bound.spec), bound.domains, bound.vector_lengths)
 
 
 def create_derived_tables(

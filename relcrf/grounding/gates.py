@@ -77,7 +77,7 @@ class GateGrounder:
         infos: dict[str, TemplateInfo] = {}
         context = self.lowered_model.context if self.lowered_model else make_lowering_context(self.bound)
         declared = {template.name: template for template in context.spec.templates if not template.is_candidate}
-        for gate in self.bound.spec.gates:
+        for gate in context.spec.gates:
             template_groups = {k: group for k, group in enumerate(graph.groups) if group_names[k] == gate.template}
             if (
                 gate.template in declared

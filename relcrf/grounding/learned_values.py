@@ -28,6 +28,7 @@ from relcrf.grounding.text_rows import split_tokens
 from relcrf.grounding.variables import find_block
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
+from relcrf.model.as_of import restrict
 from relcrf.model.learned import labelled_neighbours, used_learned_features
 from relcrf.model.spec import Feature, LearnedDefinition, Parameter, RangeDomain, Template
 from relcrf.model.types import BOOL_VALUES, Bag, Date, DomainType, String, ValueType, Vector
@@ -121,7 +122,7 @@ def read_inputs(bound: BoundModel, feature: Feature, budget: int = DEFAULT_BUDGE
         BudgetError: if the number of entries of a bag, or the number of pairs of an aggregate, exceeds the budget.
         DataError: if a number is above 1e300.
     """
-    definition = feature.definition
+    definition = restrict(bound.spec, feature).definition
     assert isinstance(definition, LearnedDefinition)
     context = make_lowering_context(bound)
     computer = ValueComputer(bound, context, f"feature '{feature.name}'", feature.span, budget)

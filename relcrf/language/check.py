@@ -8,8 +8,9 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
-from relcrf.language import clauses, declarations, lint, recursion
+from relcrf.language import clauses, declarations, lint, recursion, times
 from relcrf.language.unparsed import may_be_consequence
+from relcrf.model.as_of import restrict
 from relcrf.model.formula import numeric_terms
 from relcrf.model.rules import all_templates, rule_to_template
 from relcrf.model.spec import (
@@ -120,6 +121,7 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
     for relation in spec.relations:
         yield from declarations.check_parameters(spec, relation)
         yield from declarations.check_attributes(spec, relation)
+    yield from times.check_times(spec)
     for random in spec.random_relations:
         yield from _check_random_relation(spec, random)
     yield from recursion.check_recursion(spec)
@@ -128,7 +130,8 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
     for feature in spec.features:
         yield from declarations.check_parameters(spec, feature)
         if declarations.has_known_types(spec, feature.parameters):
-            yield from clauses.check_feature_definition(spec, feature)
+            problems = list(clauses.check_feature_definition(spec, feature))
+            yield from problems or times.check_as_of(spec, feature)
     for template in spec.templates:
         yield from _check_template(spec, template)
     for rule in spec.rules:
@@ -165,10 +168,11 @@ def _check_derived_relation(spec: ModelSpec, derived: DerivedRelation) -> Iterat
     if not declarations.has_known_types(spec, derived.parameters):
         return
     if isinstance(derived.definition, NearestNeighbours):
-        yield from clauses.check_nearest(spec, derived, derived.definition)
+        problems = list(clauses.check_nearest(spec, derived, derived.definition))
+        yield from problems or times.check_as_of(spec, derived)
         return
     scope = NameScope(spec, derived.parameters, derived.definition)
-    problems = list(clauses.check_condition(scope, derived.definition))
+    problems = list(clauses.check_condition(scope, derived.definition)) or list(times.check_as_of(spec, derived))
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
         yield from lint.check_connected_binders(scope, derived.name, derived.span)
@@ -183,13 +187,13 @@ def _check_template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]
 
 def _check_template_clauses(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
     scope = NameScope(spec, template.parameters, template.where)
-    problems = list(clauses.check_template(spec, template))
+    problems = list(clauses.check_template(spec, template)) or list(times.check_as_of(spec, template))
     if template.is_candidate:
         problems += clauses.check_not_learned(spec, template.by, f"'{template.name}'")
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
         warnings = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
-        yield from warnings or lint.check_duplicate_grounding(spec, template)
+        yield from warnings or lint.check_duplicate_grounding(spec, restrict(spec, template))
 
 
 def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
@@ -240,6 +244,7 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
             for feature in gate.by:
                 yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
             yield from clauses.check_not_learned(spec, gate.by, f"the gate of '{gate.template}'")
+            yield from times.check_gate_as_of(spec, gate, template)
         gated.add(gate.template)
 
 

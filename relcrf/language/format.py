@@ -148,8 +148,8 @@ class _DeclarationLayout:
     def _split_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of a declaration that does not fit on one line, each with its trailing comment."""
         parts = list(self._attribute_rows() if self.tokens[0].text in ("entity", "relation") else self._clause_rows())
-        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in TEMPLATE_CLAUSES]
-        self.hanging_indent = max(words, default=3) + 1
+        keywords = (row[: _keyword_length(row)] for indent, row in parts if indent)
+        self.hanging_indent = max((len("".join(self._with_spaces(k))) for k in keywords if k), default=3) + 1
         for indent, tokens in parts:
             for comment in tokens[0].leading_comments:
                 yield indent + comment, ""
@@ -208,8 +208,10 @@ class _DeclarationLayout:
     def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:
         """Yield a row as one or more lines; break the row at comments and at the maximum width."""
         words = list(self._with_spaces(tokens))
-        if tokens[0].text in TEMPLATE_CLAUSES and indent and len(words) > 1:
-            words[1] = " " * (self.hanging_indent - len(words[0])) + words[1].lstrip()
+        n_keywords = _keyword_length(tokens) if indent else 0
+        if 0 < n_keywords < len(words):
+            width = len("".join(words[:n_keywords]))
+            words[n_keywords] = " " * (self.hanging_indent - width) + words[n_keywords].lstrip()
             hang = indent + " " * self.hanging_indent
         else:
             hang = indent + INDENT
@@ -237,6 +239,11 @@ class _DeclarationLayout:
                 length = len(hang + remaining)
         if line.strip():
             yield line, ""
+
+
+def _keyword_length(row: list[_FormattedToken]) -> int:
+    """Return the number of tokens of the keyword of a clause: 2 for `as of`, 0 if the row is not a clause."""
+    return 0 if row[0].text not in TEMPLATE_CLAUSES else 2 if row[0].text == "as" else 1
 
 
 def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:

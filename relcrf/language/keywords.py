@@ -20,18 +20,19 @@ DECLARATION_KEYWORDS = (
     "gate",
     "include",
 )
-TEMPLATE_CLAUSES = ("where", "over", "per", "by")
-"""The keywords of a template's clauses, in their order."""
+TEMPLATE_CLAUSES = ("where", "over", "per", "by", "as")
+"""The keywords of a template's clauses, in their order; `as` is followed by `of`."""
 
 OPTION_KEYWORDS = ("init", "fixed", "l1", "l2", "weights")
 CLAUSE_KEYWORDS = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS, "and", "or", "not", "in")
 
-ROLE_KEYWORDS = ("predict", "latent")
-"""Keywords before a random attribute."""
+ROLE_KEYWORDS = ("predict", "latent", "time")
+"""Keywords before an attribute; `time` is also a type and may be the name of an attribute."""
 
 CONTEXT_KEYWORDS = (
     *CLAUSE_KEYWORDS,
     "latent",
+    "time",
     "bag",
     "of",
     "open",

@@ -43,11 +43,14 @@ def render_declaration(node: s.Declaration) -> str:
         case s.DerivedRelation(name, parameters, definition):
             head = f"derive {name}({', '.join(map(str, parameters))})"
             if isinstance(definition, s.NearestNeighbours):
-                return f"{head} = nearest {definition.count} by {render_expression(definition.measure)}"
-            return f"{head}\n    where {render_expression(definition)}"
+                body = f" = nearest {definition.count} by {render_expression(definition.measure)}"
+            else:
+                body = f"\n    where {render_expression(definition)}"
+            return "\n    ".join([head + body, *_render_as_of(node)])
         case s.Feature(name, parameters, definition, type_name):
             declared = f": {type_name}" if type_name else ""
-            return f"feature {name}({', '.join(map(str, parameters))}){declared} = {_render_definition(definition)}"
+            text = f"feature {name}({', '.join(map(str, parameters))}){declared} = {_render_definition(definition)}"
+            return "\n    ".join([text, *_render_as_of(node)])
         case s.RandomRelation(name, parameters, kind, where):
             text = f"predict relation {name}({', '.join(map(str, parameters))})" + (
                 "" if kind == Bool() else f" : {kind}"
@@ -83,7 +86,11 @@ def _render_template(node: s.Template) -> str:
         lines.append(f"where {render_expression(node.where)}")
     lines.append(f"over {'symmetric ' if node.symmetric else ''}{_render_list(node.over)}")
     lines += [f"{clause} {_render_list(items)}" for clause, items in (("per", node.per), ("by", node.by)) if items]
-    return "\n    ".join([*lines, *_render_options(node.options)])
+    return "\n    ".join([*lines, *_render_as_of(node), *_render_options(node.options)])
+
+
+def _render_as_of(node: s.DerivedRelation | s.Feature | s.Template | s.Rule) -> list[str]:
+    return [f"as of {node.as_of.name}"] if node.as_of is not None else []
 
 
 def _render_rule(node: s.Rule) -> str:
@@ -97,7 +104,7 @@ def _render_rule(node: s.Rule) -> str:
     lines = [f"{' '.join(words)}: {render_expression(node.formula)}"]
     if node.per:
         lines.append(f"per {_render_list(node.per)}")
-    return "\n    ".join([*lines, *_render_options(node.options)])
+    return "\n    ".join([*lines, *_render_as_of(node), *_render_options(node.options)])
 
 
 def _render_options(options: s.WeightOptions) -> list[str]:

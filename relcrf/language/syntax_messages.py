@@ -26,7 +26,7 @@ _CLAUSES = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS)
 """The clause keywords, in the order in which messages list them; other expected tokens are listed before them."""
 _CONNECTIVES = frozenset({"<=>", "=>"})
 """Connectives; they may follow any term, so messages list them only if nothing else is expected."""
-_MAX_EXPECTED = 5
+_MAX_EXPECTED = 6
 """Maximum number of expected tokens in a message; longer lists are not useful and are omitted."""
 
 
@@ -145,7 +145,7 @@ def _suggest_template_fix(
     if "over" not in preceding and "over" in accepted and not is_later:
         return "add an 'over' clause with the random attributes of the template"
     if unexpected in _CLAUSES and (unexpected in TEMPLATE_CLAUSES or is_later):
-        return "write the clauses in this order: where, over, per, by, options"
+        return "write the clauses in this order: where, over, per, by, as of, options"
     return None
 
 

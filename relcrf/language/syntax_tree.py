@@ -134,16 +134,18 @@ def _build_derived_relation(
     name: e.Name,
     parameters: ParsedClause,
     definition: ParsedClause | s.NearestNeighbours,
+    *clauses: ParsedClause,
 ) -> s.DerivedRelation:
     body = definition.value if isinstance(definition, ParsedClause) else definition
-    return s.DerivedRelation(name.name, parameters.value, body, span=name.span)
+    return s.DerivedRelation(name.name, parameters.value, body, span=name.span, **dict(clauses))
 
 
 def _build_feature(
     builder: DeclarationBuilder, span: Span, name: e.Name, parameters: ParsedClause, *parts: Any
 ) -> s.Feature:
-    *declared, value = parts
-    return s.Feature(name.name, parameters.value, value, span=name.span, **dict(declared))
+    (value,) = (part for part in parts if not isinstance(part, ParsedClause))
+    fields = dict(part for part in parts if isinstance(part, ParsedClause))
+    return s.Feature(name.name, parameters.value, value, span=name.span, **fields)
 
 
 def _build_learned(
@@ -200,8 +202,12 @@ def _build_value(builder: DeclarationBuilder, span: Span, *parts: Any) -> str:
 
 def _build_attribute(builder: DeclarationBuilder, span: Span, *parts: Any) -> s.AttributeDeclaration:
     *role, name, kind = parts
-    is_predicted, is_latent = "predict" in role, "latent" in role
-    return s.AttributeDeclaration(name.name, kind.type, is_predicted, is_latent, span=span, type_span=kind.span)
+    roles = ("predict" in role, "latent" in role, "time" in role)
+    return s.AttributeDeclaration(name.name, kind.type, *roles, span=span, type_span=kind.span)
+
+
+def _build_attribute_named_time(builder: DeclarationBuilder, span: Span, kind: ParsedType) -> s.AttributeDeclaration:
+    return s.AttributeDeclaration("time", kind.type, span=span, type_span=kind.span)
 
 
 def _build_call(
@@ -276,8 +282,10 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "key": lambda b, span, name: ParsedClause("key", name.name),
     "attributes": _clause_builder("attributes"),
     "attribute": _build_attribute,
+    "attribute_named_time": _build_attribute_named_time,
     "predict": _keyword_builder("predict"),
     "latent": _keyword_builder("latent"),
+    "time": _keyword_builder("time"),
     "bag": lambda b, span, domain: ParsedType(Bag(str(domain)), b.span(domain)),
     "named_type": lambda b, span, name: ParsedType(SCALARS.get(str(name), DomainType(str(name))), span),
     "range_type": lambda b, span, low, high: ParsedType(DomainType(f"{low}..{high}"), span),
@@ -311,6 +319,7 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "symmetric": _keyword_builder("symmetric"),
     "per": _clause_builder("per"),
     "by": _clause_builder("by"),
+    "as_of": lambda b, span, name: ParsedClause("as_of", e.Name(str(name), span=b.span(name))),
     "init": lambda b, span, *starts: ParsedOption("init", starts if len(starts) > 1 else starts[0], span),
     "fixed": lambda b, span: ParsedOption("fixed", True, span),
     "l1": lambda b, span, strength: ParsedOption("l1", strength, span),

@@ -175,7 +175,8 @@ class DeclarationTokens:
         first = texts.index("{", self.body_index)
         named = range(first + 1, len(texts) - 1)
         names = [k for k in named if self.tokens[k].kind == "name" and texts[k + 1] == ":"]
-        return {k: k - (texts[k - 1] in ROLE_KEYWORDS) for k in names}
+        # In `seen : time date : date`, the word `time` is a type, not the role of the next attribute.
+        return {k: k - (texts[k - 1] in ROLE_KEYWORDS and texts[k - 2] not in (":", "of")) for k in names}
 
 
 class SourceText:
@@ -352,6 +353,7 @@ class _DeclarationSplitter:
         if following in ("predict", "latent"):
             return not (self._word(k + 2) == "relation" and self._word(k + 3) not in (":", ",", "}"))
         is_end = following in (",", "}", ":") or (self._is_name(k + 1) and self._word(k + 2) == ":")
+        is_end |= following == "time" and self._is_name(k + 2) and self._word(k + 3) == ":"
         return self._is_name(k) and is_end
 
     def _is_misspelt_keyword(self, k: int) -> bool:

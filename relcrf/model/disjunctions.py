@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 
 from relcrf.model import expressions as e
 from relcrf.model.expressions import conjunction, conjuncts, disjuncts, names_in, optional_conjunction
@@ -82,7 +81,7 @@ def _with_order(disjunction: e.Expression, others: list[e.Expression], shared: s
     """
     order = [p for p in others if isinstance(p, e.Comparison) and {p.left, p.right} <= {e.Name(n) for n in shared}]
     cases = [conjunction([case, *order]) for case in disjuncts(disjunction)]
-    return reduce(lambda left, right: e.Connective("or", left, right), cases)
+    return e.disjunction(cases)
 
 
 def _bound_names(node: e.Expression) -> set[str]:

@@ -189,6 +189,11 @@ def conjunction(parts: Sequence[Expression]) -> Expression:
     return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
 
 
+def disjunction(parts: Sequence[Expression]) -> Expression:
+    """Return the disjunction of conditions; the inverse of `disjuncts`."""
+    return reduce(lambda left, right: Connective("or", left, right, span=left.span), parts)
+
+
 def optional_conjunction(parts: Sequence[Expression]) -> Expression | None:
     """Return the conjunction of conditions; None if there are none."""
     return conjunction(parts) if parts else None

@@ -44,7 +44,16 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     elif rule.is_hard:
         options = WeightOptions(fixed=True, weights=options.weights)
     return Template(
-        rule.name or name, parameters, (formula,), where, rule.per, (), options, is_hard=rule.is_hard, span=rule.span
+        rule.name or name,
+        parameters,
+        (formula,),
+        where,
+        rule.per,
+        (),
+        options,
+        is_hard=rule.is_hard,
+        as_of=rule.as_of,
+        span=rule.span,
     )
 
 

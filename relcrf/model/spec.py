@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias, TypeVar
 
 from relcrf.errors import Source, Span
-from relcrf.model.expressions import Expression, FunctionCall, Spanned
+from relcrf.model.expressions import Expression, FunctionCall, Name, Spanned
 from relcrf.model.nodes import walk
 from relcrf.model.types import AttributeType, Bool, Real
 
@@ -66,6 +66,7 @@ class AttributeDeclaration(Spanned):
     Args:
         predicted: whether the attribute is random; its variables are observed where the data contain a value.
         latent: whether the attribute is random and never observed.
+        is_time: whether the attribute, declared by `time name : date`, contains the time from which its row is known.
         type_span: the location of the type; of a bag, the location of its domain.
     """
 
@@ -73,6 +74,7 @@ class AttributeDeclaration(Spanned):
     type: AttributeType
     predicted: bool = False
     latent: bool = False
+    is_time: bool = False
     type_span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property
@@ -87,7 +89,7 @@ class AttributeDeclaration(Spanned):
     @property
     def role(self) -> str:
         """The role keyword and a space; empty for evidence."""
-        return "latent " if self.latent else "predict " if self.predicted else ""
+        return "latent " if self.latent else "predict " if self.predicted else "time " if self.is_time else ""
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,16 @@ class NearestNeighbours(Spanned):
 
 @dataclass(frozen=True)
 class DerivedRelation(Spanned):
-    """`derive R(a: E, b: F) where CONDITION`: a relation defined by a condition or by nearest neighbours."""
+    """`derive R(a: E, b: F) where CONDITION`: a relation defined by a condition or by nearest neighbours.
+
+    Args:
+        as_of: the parameter to whose time the relation is restricted; see `as_of.py`.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
     definition: Expression | NearestNeighbours
+    as_of: Name | None = None
 
 
 @dataclass(frozen=True)
@@ -198,12 +205,14 @@ class Feature(Spanned):
 
     Args:
         type_name: the declared type of the values; empty if it is not declared.
+        as_of: the parameter to whose time the values are restricted; see `as_of.py`.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     definition: Expression | FeaturePropagation | LearnedDefinition
     type_name: str = ""
+    as_of: Name | None = None
 
 
 def feature_operands(feature: Feature) -> tuple[Expression, ...]:
@@ -253,6 +262,7 @@ class Template(Spanned):
         symmetric: whether the joint states (u, v) and (v, u) of the two random terms have the same weight.
         is_candidate: whether a structure learner selects which of the weights the model contains.
         is_hard: whether the formula must be true; a hard template has no weight.
+        as_of: the binder to whose time the clauses are restricted; see `as_of.py`.
     """
 
     name: str
@@ -265,6 +275,7 @@ class Template(Spanned):
     symmetric: bool = False
     is_candidate: bool = False
     is_hard: bool = False
+    as_of: Name | None = None
 
     @property
     def weights(self) -> str:
@@ -280,6 +291,7 @@ class Rule(Spanned):
         name: the name; None if the rule has no name.
         weight: the fixed weight; None if the weight is learned.
         is_hard: whether the formula must be true.
+        as_of: the name to whose time the formula is restricted; see `as_of.py`.
     """
 
     name: str | None
@@ -288,6 +300,7 @@ class Rule(Spanned):
     is_hard: bool = False
     per: tuple[Expression, ...] = ()
     options: WeightOptions = WeightOptions()
+    as_of: Name | None = None
 
 
 @dataclass(frozen=True)
@@ -376,6 +389,12 @@ class ModelSpec:
         declaration = self._by_name.get(owner)
         attributes = declaration.attributes if isinstance(declaration, Entity | Relation) else ()
         return next((a for a in attributes if a.name == name), None)
+
+    def time_attribute(self, owner: str) -> AttributeDeclaration | None:
+        """Return the attribute with the time of an entity type or of an observed relation, or None."""
+        declaration = self._by_name.get(owner)
+        attributes = declaration.attributes if isinstance(declaration, Entity | Relation) else ()
+        return next((a for a in attributes if a.is_time), None)
 
     def relation(self, name: str) -> AnyRelation | None:
         """Return an observed, random or derived relation, or None."""

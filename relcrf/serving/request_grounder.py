@@ -18,7 +18,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import LoweringContext
 from relcrf.grounding.lowered_model import LoweredModel
 from relcrf.language.render import render
-from relcrf.model.disjunctions import extract_disjunctions
+from relcrf.model.expansion import expand_model
 from relcrf.model.spec import DerivedRelation, ModelSpec, RandomRelation
 from relcrf.model.text_similarity import text_similarities
 from relcrf.serving.bound_request import BoundRequest
@@ -64,7 +64,7 @@ class RequestGrounder:
         self._spec = spec
         self._vocabulary = Vocabulary(spec, vocabulary)
         self._text = render(spec.flatten())
-        self._expanded_spec = extract_disjunctions(spec)
+        self._expanded_spec = expand_model(spec)
         self._has_computed_values = bool(text_similarities(spec)) or any(
             list(find_computed_values(self._expanded_spec, owner, by))
             for owner, by in features_of_templates(self._expanded_spec)

@@ -67,7 +67,8 @@ def _name_kind(declaration: DeclarationTokens, k: int) -> Any:
         return t.Name.Attribute
     if declaration.keyword == "domain":
         return t.Keyword if text == "open" and before == "=" else t.Name.Constant
-    is_type = before in (":", "of") and declaration.keyword != "rule"
+    is_bag = before == "of" and declaration.text_at(k - 2) == "bag"
+    is_type = is_bag or (before == ":" and declaration.keyword != "rule")
     if is_type and text != "bag":
         return t.Keyword.Type if text in SCALARS else t.Name.Class
     if k < declaration.body_index and declaration.keyword != "rule":
@@ -83,7 +84,7 @@ def _clause_name_kind(text: str, before: str, after: str, declaration: Declarati
     if text in _CONNECTIVES:
         return t.Operator.Word
     if text in KEYWORDS:
-        return t.Keyword.Type if text in ("bag", "of") else t.Keyword
+        return t.Keyword.Type if text == "bag" or (text, before) == ("of", "bag") else t.Keyword
     if after == "(":
         return t.Name.Class
     if before == "weights":

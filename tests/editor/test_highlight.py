@@ -76,6 +76,14 @@ def test_token_types_depend_on_context():
     ]
 
 
+def test_times():
+    text = "entity V { time day : date time : time } template t(p: V) over p.x as of p"
+    kinds = [kind for value, kind in colours(text) if value in ("time", "day", "as", "of", "p")]
+    role, name, declared, kind, *rest = kinds
+    assert (role, name, declared, kind) == (Keyword, Name.Attribute, Name.Attribute, Keyword.Type)
+    assert rest == [Name.Variable, Name.Variable, Keyword, Keyword, Name.Variable]
+
+
 def test_clauses():
     found = dict(
         colours(

@@ -346,6 +346,9 @@ def test_completion(editor, tmp_path):
     assert labels(editor, path, model + "entity New { latent x : ") == [*domains, "bool"]
     assert labels(editor, path, model + "predict relation New(a: Page) : ") == [*domains, "bool"]
     assert labels(editor, path, model + 'include "') == ["common.rcrf"]
+    timed = model + "entity Visit { time day : date }\ntemplate t(a: Page, v: Visit) over a.category as "
+    assert labels(editor, path, timed) == ["of"]
+    assert labels(editor, path, timed + "of ") == ["v"]
     # A space triggers completion only after certain tokens.
     assert labels(editor, path, model + "template t(a: Page) over a.category ", typed=" ") is None
     assert labels(editor, path, model + "template t(a: Page) over ", typed=" ")[0] == "a"

@@ -1,11 +1,11 @@
 """Random models on random small tables: the ground graph equals that of the reference implementation."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pytest
 from evaluator import format_value
 from generated import generated
-from ground_graphs import engine_factors, variable
+from ground_graphs import engine_factors, summed, variable
 from hypothesis import given
 from hypothesis import strategies as st
 from random_models import DATA, DECLARATIONS, PARTS, frames, naive_model, tables, templates
@@ -15,16 +15,6 @@ from relcrf.data.binding import bind
 from relcrf.grounding.blocks import HARD_WEIGHT
 from relcrf.grounding.ground import ground
 from relcrf.grounding.preview import plan_templates
-
-
-def summed(factors):
-    """Return the sums of features by scope and pattern, which determine the log potentials of a group."""
-    out = defaultdict(lambda: defaultdict(float))
-    for scope, pattern, entries in factors:
-        for index, value in entries.items():
-            out[scope, pattern][index] += value
-    found = {s: {k: round(v, 4) for k, v in f.items() if abs(v) > 1e-9} for s, f in out.items()}
-    return {s: f for s, f in found.items() if f}
 
 
 def expected_state(listed, block, arguments, things):

@@ -43,7 +43,7 @@ from relcrf.model.spec import (
     Template,
     WeightOptions,
 )
-from relcrf.model.types import Bag, Bool, DomainType, Real, Vector
+from relcrf.model.types import Bag, Bool, Date, DomainType, Real, Time, Vector
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -78,6 +78,22 @@ MODELS = Path(__file__).parents[2] / "models"
         (
             "relation R(x: E, y: F) { score: real }",
             Relation("R", (Parameter("x", "E"), Parameter("y", "F")), (AttributeDeclaration("score", Real()),)),
+        ),
+        (
+            "entity E { time a : date time : time time time : time, time:bool }",
+            Entity(
+                "E",
+                (
+                    AttributeDeclaration("a", Date(), is_time=True),
+                    AttributeDeclaration("time", Time()),
+                    AttributeDeclaration("time", Time(), is_time=True),
+                    AttributeDeclaration("time", Bool()),
+                ),
+            ),
+        ),
+        (
+            "derive R(x: E) where S(x, as) as of x",
+            DerivedRelation("R", (Parameter("x", "E"),), Atom("S", (Name("x"), Name("as"))), Name("x")),
         ),
         (
             "derive R(x: E) where S(x, y)",

@@ -14,6 +14,9 @@ from relcrf.model.nodes import children, walk
 from relcrf.model.spec import EnumeratedDomain, NearestNeighbours, RandomRelation, RangeDomain, Rule, Template
 from relcrf.model.types import Bag, Bool, DomainType
 
+ANY_TIME = object()
+"""The time limit of declarations without `as of`."""
+
 
 class Evaluator:
     """A reference grounder of a checked specification.
@@ -27,13 +30,14 @@ class Evaluator:
 
     def __init__(self, spec, things, tuples, scores, domains):
         self.spec, self.things, self.scores, self.domains = spec, things, scores, domains
+        self.time_limit = ANY_TIME
         self.tuples = dict(tuples) | {d.name: set() for d in spec.derived_relations}
         for stratum in self.strata():
             grows = True
             while grows:
                 grows = False
                 for derived in stratum:
-                    found = set(self.bindings(derived.parameters, derived.definition))
+                    found = set(self.bindings(derived.parameters, derived.definition, derived.as_of))
                     grows = grows or not found <= self.tuples[derived.name]
                     self.tuples[derived.name] |= found
         for relation in spec.random_relations:
@@ -53,14 +57,35 @@ class Evaluator:
         return [[d for d in self.spec.derived_relations if level[d.name] == k] for k in order]
 
     def universe(self, type_name):
-        return list(self.things[type_name]) if type_name in self.things else self.domains[type_name]
+        """Return the values of a domain, or the entities of a type that are known before the time limit."""
+        if type_name not in self.things:
+            return self.domains[type_name]
+        time = self.spec.time_attribute(type_name)
+        rows = self.things[type_name].items()
+        return [key for key, row in rows if time is None or self.is_known(row[time.name])]
 
-    def bindings(self, parameters, where):
-        """Yield all assignments of entities and values to the binders that satisfy `where`."""
-        for chosen in itertools.product(*(self.universe(p.type_name) for p in parameters)):
-            env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
-            if where is None or self.holds(where, env):
-                yield chosen
+    def is_known(self, time):
+        limit = self.time_limit
+        return limit is ANY_TIME or (None not in (time, limit) and time < limit)
+
+    def bindings(self, parameters, where, as_of=None):
+        """Yield all assignments of entities and values to the binders that satisfy `where`.
+
+        With `as_of`, only entities and tuples exist that are known before the time of this binder. The limit holds until the
+        next assignment is requested.
+        """
+        names = [p.name for p in parameters]
+        target = names.index(as_of.name) if as_of is not None else None
+        type_name = parameters[target].type_name if target is not None else None
+        for known in self.universe(type_name) if target is not None else [None]:
+            if target is not None:
+                self.time_limit = self.things[type_name][known][self.spec.time_attribute(type_name).name]
+            universes = [[known] if k == target else self.universe(p.type_name) for k, p in enumerate(parameters)]
+            for chosen in itertools.product(*universes):
+                env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
+                if where is None or self.holds(where, env):
+                    yield chosen
+            self.time_limit = ANY_TIME
 
     # Names
 
@@ -136,7 +161,9 @@ class Evaluator:
         assigned = env.get(("assigned", node))
         if assigned is not None:
             return assigned is True
-        return self.arguments(node, env) in self.tuples[node.relation]
+        arguments, time = self.arguments(node, env), self.spec.time_attribute(node.relation)
+        is_known = time is None or self.is_known(self.scores.get((node.relation, arguments), {}).get(time.name))
+        return is_known and arguments in self.tuples[node.relation]
 
     def arguments(self, atom, env):
         parameters = self.spec.relation(atom.relation).parameters
@@ -241,7 +268,7 @@ class Evaluator:
         """Yield the factors with their bindings: the type name and value of every name."""
         over = template.over if isinstance(template, Template) else (template.formula,)
         parameters, where = self.quantified(template)
-        for chosen in self.bindings(parameters, where):
+        for chosen in self.bindings(parameters, where, template.as_of):
             env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
             terms = self.random_terms(over, env)
             if any(isinstance(t, e.Atom) and self.arguments(t, env) not in self.tuples[t.relation] for t in terms):

@@ -25,6 +25,7 @@ FAST = {
     "learning": ("learning/test_lbfgs.py", "learning/test_gradients.py"),
     "model": ("language/test_render.py",),
     "proposal": ("proposal/test_proposal.py",),
+    "relbench": ("relbench/test_relbench.py",),
     "report": ("report/test_network.py",),
     "serving": ("serving/test_small_groundings.py",),
     "structure": ("structure/test_spanning_forest.py",),

@@ -63,3 +63,13 @@ def engine_features(features, info, row):
         key = info.keys.values[feature // width] if info.keys else ()
         entries[key, feature % width] += value
     return entries
+
+
+def summed(factors):
+    """Return the sums of features by scope and pattern, which determine the log potentials of a group."""
+    out = defaultdict(lambda: defaultdict(float))
+    for scope, pattern, entries in factors:
+        for index, value in entries.items():
+            out[scope, pattern][index] += value
+    found = {s: {k: round(v, 4) for k, v in f.items() if abs(v) > 1e-9} for s, f in out.items()}
+    return {s: f for s, f in found.items() if f}

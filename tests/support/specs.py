@@ -51,9 +51,11 @@ ranges = st.builds("{}..{}".format, st.integers(-9, 9), st.integers(-9, 9))
 types = st.one_of(st.sampled_from(list(SCALARS.values())), st.builds(DomainType, names | ranges), st.builds(Bag, names))
 declared = several(
     st.builds(s.AttributeDeclaration, names, types, st.booleans())
-    | st.builds(s.AttributeDeclaration, names, types, latent=st.booleans()),
+    | st.builds(s.AttributeDeclaration, names, types, latent=st.booleans())
+    | st.builds(s.AttributeDeclaration, names | st.just("time"), types, is_time=st.booleans()),
     0,
 )
+limits = st.none() | st.builds(e.Name, names)
 parameters = several(st.builds(s.Parameter, names, names | ranges))
 nearest = st.builds(
     s.NearestNeighbours,
@@ -71,8 +73,8 @@ declarations = st.one_of(
     st.builds(s.OpenDomain, names),
     st.builds(s.Entity, names, declared, names | st.just("id")),
     st.builds(s.Relation, names, parameters, declared),
-    st.builds(s.DerivedRelation, names, parameters, trees | nearest),
-    st.builds(s.Feature, names, parameters, trees | propagations),
+    st.builds(s.DerivedRelation, names, parameters, trees | nearest, limits),
+    st.builds(s.Feature, names, parameters, trees | propagations, as_of=limits),
     st.builds(s.RandomRelation, names, parameters, types, st.none() | trees),
     st.builds(
         s.Template,
@@ -85,8 +87,11 @@ declarations = st.one_of(
         options,
         symmetric=st.booleans(),
         is_candidate=st.booleans(),
+        as_of=limits,
     ),
-    st.builds(s.Rule, st.none() | names, trees, st.none() | signed, per=several(trees, 0), options=options),
+    st.builds(
+        s.Rule, st.none() | names, trees, st.none() | signed, per=several(trees, 0), options=options, as_of=limits
+    ),
     st.builds(s.Rule, st.none() | names, trees, is_hard=st.booleans(), per=several(trees, 0), options=options),
     st.builds(s.Gate, names, several(trees)),
 )

@@ -133,10 +133,14 @@ class Evaluation:
         return {
             "backend": list(self.results)[-1],
             "backends": {
-                name: {attribute: asdict(predictions.score(name, attribute)) for attribute in predictions.attributes}
+                name: {attribute: predictions.score(name, attribute).as_dict() for attribute in predictions.attributes}
                 for name in self.results
             },
-            "folds": [asdict(one) for name in self.results for one in predictions.fold_scores(name)],
+            "folds": [
+                {**asdict(one), "scores": {attribute: score.as_dict() for attribute, score in one.scores.items()}}
+                for name in self.results
+                for one in predictions.fold_scores(name)
+            ],
         }
 
     def resources_as_dict(self) -> dict[str, Any]:

@@ -46,6 +46,11 @@ class Score:
     log_likelihood: float
     n: int
 
+    def as_dict(self) -> dict[str, float]:
+        """Return the fields as a JSON object; a number has no accuracy."""
+        accuracy = {} if self.accuracy != self.accuracy and self.n else {"accuracy": self.accuracy}
+        return {**accuracy, "log_likelihood": self.log_likelihood, "n": self.n}
+
 
 def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
     """Score marginals of shape (n, n_states) against labels of shape (n,)."""

@@ -363,11 +363,8 @@ class Predictions:
             for other in {best, LOCAL} & {*self.systems}
         }
         relational_systems = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
-        score = asdict(self.score(last, attribute))
-        if self._block(attribute).is_numeric:
-            del score["accuracy"]
         return {
-            **score,
+            **self.score(last, attribute).as_dict(),
             "resampled": self.clusters(attribute).unit,
             "best": best,
             "systems": measures,

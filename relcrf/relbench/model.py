@@ -20,7 +20,7 @@ DECAYS = (30, 365)
 """The times, in days, in which the weight of a row decays by a factor of e: a month and a year."""
 
 MAX_CLASSES = 50
-"""Maximum number of different integers that are classes; more are numbers, which a classifier cannot predict."""
+"""Maximum number of different integers that are classes; more are numbers."""
 
 _NUMBERS = {"FLOAT": "real", "DOUBLE": "real"} | dict.fromkeys(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"), "integer"
@@ -67,15 +67,15 @@ def convert_task(folder: Path, task: str) -> TaskModel:
 
     Args:
         folder: the folder of a RelBench dataset.
-        task: the name of a binary or multi-class task of this dataset.
+        task: the name of a classification or regression task of this dataset.
 
     Raises:
-        UsageError: if the files are not in the format of RelBench, or the task is not a classification of entities.
+        UsageError: if the files are not in the format of RelBench, or the task does not predict an attribute of entities.
     """
     with duckdb.connect() as connection:
         tables, parts = read_database(connection, folder), read_task(connection, folder, task)
         target_column, target_type = _find_target(connection, folder, task, parts)
-    train = parts["train"]
+    train, is_number = parts["train"], target_type == "real"
     (entity_column, entity_table), time = next(iter(train.foreign_keys.items())), train.time
     names = NamePool(["Task"])
     types = {name: _entity_type(table, names) for name, table in tables.items()}
@@ -93,13 +93,13 @@ def convert_task(folder: Path, task: str) -> TaskModel:
         ),
         "\n".join(
             [
-                f"feature score(p: Task) = classifier of p.{target} from",
-                ",\n".join(_inputs(types, entity_table, of, target, clock)),
+                f"feature score(p: Task) = {'regressor' if is_number else 'classifier'} of p.{target} from",
+                ",\n".join(_inputs(types, entity_table, of, None if is_number else target, clock)),
                 "using boosting as of p",
             ]
         ),
         f"template prior(p: Task) over p.{target}",
-        f"template score(p: Task) over p.{target} by score(p)",
+        f"template score(p: Task) over p.{target} by {'1, ' if is_number else ''}score(p)",
     ]
     return TaskModel(
         format_text("\n\n".join(declarations)),
@@ -115,7 +115,7 @@ def _find_target(
     columns = list(train.values)
     if train.time is None or len(train.foreign_keys) != 1 or len(columns) != 1:
         message = f"the task '{task}' does not predict one column of one entity at a time"
-        raise task_error(message, "convert a classification task, such as driver-dnf of rel-f1")
+        raise task_error(message, "convert a classification or regression task, such as driver-dnf of rel-f1")
     (column,), kind = columns, train.values[columns[0]]
     query = f"SELECT count(DISTINCT {quoted(column)}), min({quoted(column)}), max({quoted(column)})"
     paths = [str(folder / part.path) for part in parts.values()]
@@ -123,14 +123,10 @@ def _find_target(
     ((n_values, low, high),) = connection.execute(query, [paths]).fetchall()
     if kind == "BOOLEAN" or (kind in _NUMBERS and {low, high} <= {0, 1}):
         return column, "bool"
-    if _NUMBERS.get(kind) != "integer" or n_values > MAX_CLASSES:
-        message = (
-            f"the target '{column}' of the task '{task}' is not a class: its type is {kind}, with {n_values:,} values"
-        )
-        raise task_error(
-            message, "regression and recommendation tasks are not supported; convert a classification task"
-        )
-    return column, f"{low}..{high}"
+    if kind not in _NUMBERS:
+        message = f"the target '{column}' of the task '{task}' is neither a class nor a number: its type is {kind}"
+        raise task_error(message, "recommendation tasks are not supported; convert a classification or regression task")
+    return column, f"{low}..{high}" if _NUMBERS[kind] == "integer" and n_values <= MAX_CLASSES else "real"
 
 
 def _entity_type(table: RelBenchTable, names: NamePool) -> _EntityType:
@@ -167,8 +163,14 @@ def _declare(entity: _EntityType) -> str:
     return f"{head} {{ {'  '.join(rows)} }}" if rows else head
 
 
-def _inputs(types: Mapping[str, _EntityType], entity_table: str, of: str, target: str, clock: str) -> Iterator[str]:
-    """Yield numbers of the entity, of the rows that refer to it, and of its earlier labels, all as of the time of p."""
+def _inputs(
+    types: Mapping[str, _EntityType], entity_table: str, of: str, target: str | None, clock: str
+) -> Iterator[str]:
+    """Yield numbers of the entity, of the rows that refer to it, and of its earlier labels, all as of the time of p.
+
+    Args:
+        target: the attribute of the labels; None for numbers, which are not counted.
+    """
     for number in types[entity_table].numbers:
         yield f"mean {{ e.{number} where {of}(p, e) }}"
     for entity in types.values():
@@ -183,7 +185,8 @@ def _inputs(types: Mapping[str, _EntityType], entity_table: str, of: str, target
                 yield f"mean {{ r.{number} where {rows} }}"
     same = f"{of}(p, e) and {of}(q, e)"
     yield f"count {{ q where {same} }}"
-    yield f"mean {{ q.{target} where {same} }}"
+    if target is not None:
+        yield f"mean {{ q.{target} where {same} }}"
 
 
 def _manifest(

@@ -86,9 +86,9 @@ def test_command_prints_the_next_command(dataset, tmp_path, capsys):
 
 def test_errors(dataset):
     for path in dataset.glob("tasks/driver-dnf/*.parquet"):
-        query = f"SELECT date, driverId, random() AS position FROM '{path}'"
+        query = f"SELECT date, driverId, [1, 2] AS position FROM '{path}'"
         save(dataset / "tasks" / "driver-position" / path.name, query, None, {"driverId": "drivers"}, "date")
-    with pytest.raises(UsageError, match="regression and recommendation tasks are not supported"):
+    with pytest.raises(UsageError, match="recommendation tasks are not supported"):
         convert_task(dataset, "driver-position")
     with pytest.raises(UsageError, match="has no tables 'db"):
         convert_task(dataset / "db", "driver-dnf")
@@ -108,3 +108,18 @@ def test_classes_are_a_range(dataset, tmp_path):
     grounding = relcrf.load(tmp_path / "model.rcrf").ground(relcrf.Dataset(dataset, manifest=tmp_path / "model.toml"))
     assert "predict class : 2..5" in (tmp_path / "model.rcrf").read_text()
     assert np.bincount(grounding.states).tolist() == [60, 60, 60, 60]
+
+
+def test_regression_is_learned(dataset, tmp_path):
+    for path in dataset.glob("tasks/driver-dnf/*.parquet"):
+        query = f"SELECT date, driverId, (3.5 * (driverId * 7 % 10) + driverId % 3)::DOUBLE AS points FROM '{path}'"
+        save(dataset / "tasks" / "driver-points" / path.name, query, None, {"driverId": "drivers"}, "date")
+    convert_task(dataset, "driver-points").write(tmp_path / "model.rcrf")
+    model = relcrf.load(tmp_path / "model.rcrf")
+    assert "predict points : real" in (tmp_path / "model.rcrf").read_text() and model.warnings == ()
+    data = relcrf.Dataset(dataset, manifest=tmp_path / "model.toml")
+    assert all(counts.later == 0 for counts in count_later_rows(model.ground(data)))
+    evaluation = model.evaluate(data, backend="local")
+    (numbers,) = evaluation.predictions.scored_by_fold("local", "Task.points")
+    assert len(numbers.truth) == N_DRIVERS
+    assert numbers.measures()["r2"] > 0.8

@@ -2,7 +2,7 @@
 
 The joint distribution is p(x | evidence) p(y | x, evidence), with the discrete variables x and the numbers y (a chain graph with
 conditional Gaussian distributions: Lauritzen & Wermuth 1989). With the states of x known in training, its likelihood separates:
-the backend learns the first distribution, and this module the second, by exact maximum likelihood.
+the backend learns the first distribution, and this module the second, by maximum likelihood or pseudo-likelihood.
 """
 
 from __future__ import annotations

@@ -76,7 +76,20 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
     hint = suggestion(requested, names) or (
         f"choose one of {listing(names)}" if names else "add a column with few values"
     )
+    if number := _find_number(schema, table, column):
+        hint = f"models of numbers are not proposed; write 'predict {number} : real' in a model (see docs/how-to/numbers.md)"
     raise UsageError(Diagnostic("E373", f"'{requested}' cannot be predicted", hint=hint))
+
+
+def _find_number(schema: ProposedSchema, table: str, column: str) -> str:
+    """Return the name of the numeric attribute that `Table.column` or `column` names; empty if there is none."""
+    for entity in schema.entities:
+        is_table = not column or fold_name(table) in (fold_name(entity.name), fold_name(entity.table))
+        for attribute in entity.attributes:
+            names = (fold_name(attribute.name), fold_name(attribute.column))
+            if is_table and attribute.type in ("real", "integer") and fold_name(column or table) in names:
+                return attribute.name
+    return ""
 
 
 def _matches_name(target: PredictionTarget, table: str, column: str) -> bool:

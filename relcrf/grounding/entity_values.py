@@ -38,6 +38,7 @@ from relcrf.grounding.propagation import (
 from relcrf.grounding.value_names import component_names, feature_value, find_values
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
+from relcrf.model.functions import TABLE_STATISTICS
 from relcrf.model.learned import used_learned_features
 from relcrf.model.nodes import children, walk
 from relcrf.model.spec import Feature, FeaturePropagation, LearnedDefinition, ModelSpec, Parameter, Template
@@ -101,7 +102,7 @@ def has_statistics(spec: ModelSpec, features: Iterable[FeaturesOfTemplate]) -> b
     pending: list[e.Expression] = [feature for _, by in features for feature in by]
     while pending:
         for node in walk(pending.pop()):
-            if isinstance(node, e.FunctionCall) and node.name in ("tfidf", "standardise", "quantiles", "spline"):
+            if isinstance(node, e.FunctionCall) and node.name in TABLE_STATISTICS:
                 return True
             if isinstance(node, e.Atom) and (feature := spec.feature(node.relation)) is not None:
                 pending.append(feature_value(feature))

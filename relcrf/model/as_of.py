@@ -17,11 +17,12 @@ from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.expressions import conjunction, conjuncts, disjunction, disjuncts, names_in, optional_conjunction
+from relcrf.model.functions import TABLE_STATISTICS
 from relcrf.model.nodes import map_children, walk
 from relcrf.model.rules import all_templates
 from relcrf.model.typing import NameScope
 
-STATISTICS = ("tfidf", "standardise", "quantiles", "spline", "tfidf_cosine")
+STATISTICS = (*TABLE_STATISTICS, "tfidf_cosine")
 """The functions whose results depend on all rows of a table."""
 
 _Restricted = TypeVar("_Restricted", bound="s.Template | s.DerivedRelation | s.Feature")

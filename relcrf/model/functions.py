@@ -122,6 +122,9 @@ FEATURE_FUNCTIONS: dict[str, FunctionSignature] = {
 }
 """The built-in functions of the value of an entity; `grounding/entity_values.py` computes them for all entities at once."""
 
+TABLE_STATISTICS = ("tfidf", "standardise", "quantiles", "spline")
+"""The functions of `FEATURE_FUNCTIONS` whose values depend on all rows of a table."""
+
 TEXT_SIMILARITIES: dict[str, FunctionSignature] = {
     s.name: s
     for s in (

@@ -16,12 +16,9 @@ from relcrf.errors import listing
 from relcrf.inference.result import Verdict
 from relcrf.model import expressions as e
 from relcrf.model.disjunctions import extract_disjunctions
-from relcrf.model.functions import TEXT_SIMILARITIES, external_function
+from relcrf.model.functions import TABLE_STATISTICS, TEXT_SIMILARITIES, external_function
 from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours, OpenDomain, Template
 from relcrf.model.typing import NameScope
-
-TABLE_STATISTICS = ("tfidf", "standardise", "quantiles", "spline", *TEXT_SIMILARITIES)
-"""Functions whose values depend on all rows of a table."""
 
 
 def global_model_reason(spec: ModelSpec) -> str:
@@ -30,7 +27,9 @@ def global_model_reason(spec: ModelSpec) -> str:
         return f"'{spec.random_relations[0].name}' predicts tuples"
     if spec.features:
         return f"feature '{spec.features[0].name}' is computed from whole tables"
-    if functions := sorted(name for name in spec.functions if name in TABLE_STATISTICS or external_function(name)):
+    if functions := sorted(
+        name for name in spec.functions if name in (*TABLE_STATISTICS, *TEXT_SIMILARITIES) or external_function(name)
+    ):
         return f"{listing(functions)} may depend on all rows of a table"
     for entity in spec.entities:
         for attribute in (a for a in entity.attributes if a.is_random):

@@ -148,6 +148,15 @@ class LearnedModel:
         return int(np.count_nonzero(self.vectors["weights"][self.layout.learnable_mask()]))
 
     @property
+    def number_offsets(self) -> dict[str, tuple[float, float]]:
+        """The mean and the log precision of each predicted number, to which the weights of the templates are added."""
+        name = next((name for name in ("numbers", "independent_numbers") if name in self.schemas), None)
+        if name is None:
+            return {}
+        rows = self.vectors[name].reshape(-1, len(NUMBER_PATTERNS)).tolist()
+        return {info.name: (row[0], row[1]) for info, row in zip(self.schemas[name].templates, rows, strict=True)}
+
+    @property
     def original_request(self) -> BackendRequest:
         """The request that repeats the training: the backend of the run if the run folder does not contain the request."""
         return self.request or BackendRequest(self.backend, self.settings)

@@ -100,10 +100,13 @@ def weights(
         selected.write(out)
     if as_json:
         counts = {"weights": len(frame), "selected": len(selected), "shown": selected.to_dicts(options.top)}
+        counts |= {"numbers": learned.number_offsets} if learned.number_offsets else {}
         print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient_fraction, "out": out})
         return
     shown = selected.take_rows(np.arange(min(options.top, len(selected))))
     _print_weights(f"weights: {len(shown):,} of {len(selected):,} selected, {len(frame):,} in total", shown)
+    for name, (mean, log_precision) in learned.number_offsets.items():
+        print_note(f"{name}: the weights are added to a mean of {mean:.4g} and a log precision of {log_precision:.4g}")
     if errors is not None:
         _note_errors(errors, mask)
     if out is not None:

@@ -115,8 +115,12 @@ def test_commands_that_do_not_support_numbers(relcrf_, folder, train, tmp_path, 
     assert code != 0 and error in err, err
 
 
-def test_report_of_a_run_and_its_weights(relcrf_, train, tmp_path):
+def test_report_of_a_run_and_its_weights(relcrf_, relcrf_json, train, tmp_path):
     run = train()
     assert relcrf_("report", run, "--out", tmp_path / "report.html")[0] == 0
-    code, out, _ = relcrf_("weights", run)
+    code, out, err = relcrf_("weights", run)
     assert code == 0 and "log difference" in out and "barn, mean" in out
+    assert "House.price: the weights are added to a mean of" in " ".join(err.split())
+    known = [price for price in PRICES if price is not None]
+    mean, log_precision = relcrf_json("weights", run)[1]["numbers"]["House.price"]
+    assert min(known) < mean < max(known) and log_precision < 0.0

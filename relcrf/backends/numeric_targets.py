@@ -15,8 +15,15 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
-from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.graph.numeric_graph import NumericGraph, indicator_weights, lacks_states, numeric_graph, numeric_slots
+from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.graph.numeric_graph import (
+    NumericGraph,
+    NumericTargets,
+    indicator_weights,
+    lacks_states,
+    numeric_graph,
+    numeric_slots,
+)
 from relcrf.graph.reduction import Role
 from relcrf.learning.gaussian_likelihood import (
     MAX_LOG_WEIGHT,
@@ -37,6 +44,9 @@ L2_GRID = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 L2_FOLDS = 5
 """Number of folds of this cross-validation; whole components of linked numbers are held out together."""
+
+MIN_NUMBERS = 2
+"""Minimum number of known values of a numeric attribute; a single one has no deviation."""
 
 MAX_ITERATIONS = 500
 """Maximum number of iterations of each stage for a backend without this setting."""
@@ -84,8 +94,10 @@ def fit_with_numbers(
 
     Raises:
         UsageError: If the backend does not learn numbers (E378).
+        DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
     """
     require_numeric_backend(backend.name)
+    numbers = _learn(problem, backend, monitor)
     discrete = without_numbers(problem)
     if (discrete.roles == Role.FREE).any():
         learned = fit(discrete)
@@ -97,9 +109,6 @@ def fit_with_numbers(
     else:
         chosen = make_backend("dense") if backend.name == DEFAULT_BACKEND else None
         learned = FitResult({"weights": problem.graph.layout.initial()}, system=chosen)
-    numbers = _learn(problem, backend, monitor)
-    if numbers is None:
-        return learned
     weights = learned.vectors["weights"].copy()
     assert problem.numbers is not None
     layout = problem.graph.layout
@@ -132,8 +141,8 @@ class _LearnedNumbers:
     are_linked: bool
 
 
-def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _LearnedNumbers | None:
-    """Return the weights of the numbers; None if no number is known.
+def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _LearnedNumbers:
+    """Return the weights of the numbers.
 
     The weights of single numbers are learned first, without the pairs; then all weights together, unless the backend is `local`.
     """
@@ -148,8 +157,7 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
         used &= ~problem.excluded[whole.variables]
     numeric, values = whole.select(used), values[used]
     is_known = ~np.isnan(values)
-    if not is_known.any():
-        return None
+    _require_numbers(targets, numeric.attribute[is_known])
     learnable = graph.layout.learnable_mask() & _is_learned(numeric, indicator_weights(targets))
     complete = NumberProblem(numeric, values, graph.layout, learnable, len(targets.graph.numeric))
     labelled = replace(complete, graph=numeric.select(is_known), values=values[is_known])
@@ -187,6 +195,19 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
     return _LearnedNumbers(
         fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2, are_linked=True
     )
+
+
+def _require_numbers(targets: NumericTargets, attribute: np.ndarray) -> None:
+    """Raise DataError if a numeric attribute has fewer than `MIN_NUMBERS` known values (E225).
+
+    Args:
+        attribute: Index of the attribute of each known number.
+    """
+    for name, count in zip(targets.names, np.bincount(attribute, minlength=len(targets.names)).tolist(), strict=True):
+        if count < MIN_NUMBERS:
+            message = f"{'only one' if count else 'no'} value of {name} is known for training"
+            hint = f"its mean and deviation are learned from at least {MIN_NUMBERS} values; label more entities"
+            raise DataError(Diagnostic("E225", message, hint=hint))
 
 
 def _is_learned(numeric: NumericGraph, indicators: np.ndarray) -> np.ndarray:

@@ -91,7 +91,8 @@ def training_graph(grounding: Grounding) -> FactorGraph:
 
 def numeric_targets(grounding: Grounding) -> NumericTargets | None:
     """Return the predicted numbers of a ground graph; None if it has none."""
-    return NumericTargets(grounding.graph, grounding.numbers) if grounding.graph.numeric else None
+    names = tuple(block.name for block in grounding.blocks if block.is_numeric)
+    return NumericTargets(grounding.graph, grounding.numbers, names) if names else None
 
 
 def training_labels(

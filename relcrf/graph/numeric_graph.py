@@ -91,10 +91,12 @@ class NumericTargets:
     Args:
         graph: The ground graph with the factors over numbers.
         values: Value of each variable, shape (n_variables,); nan if unknown, and for discrete variables.
+        names: Name of each numeric attribute, in the order of `graph.numeric`.
     """
 
     graph: FactorGraph
     values: np.ndarray
+    names: tuple[str, ...]
 
     @cached_property
     def groups(self) -> tuple[FactorGroup, ...]:

@@ -109,16 +109,17 @@ def test_interrupted_training_resumes(linked, tmp_path):
     assert_goes_on(model, grounding, "dense", {}, (("single numbers", 2), ("all numbers", 3)), tmp_path)
 
 
-def test_without_known_numbers():
-    """Without labels there is nothing to train on; with discrete labels, only these can be predicted by another model."""
-    nothing = without(houses(20, 0), [True] * 20)
+@pytest.mark.parametrize("model", [DECLARATIONS, MIXED])
+@pytest.mark.parametrize("n_known", [0, 1])
+def test_too_few_known_numbers(model, n_known):
+    """A deviation needs two numbers, also if there are labels of discrete variables."""
+    prices = houses(20, 0)["house"]["price"]
+    kept = [k for k, price in enumerate(prices) if price is not None][:n_known]
     with pytest.raises(DataError) as error:
-        relcrf.parse(DECLARATIONS).fit(relcrf.Dataset(nothing), "local")
+        relcrf.parse(model).fit(relcrf.Dataset(without(houses(20, 0), [k not in kept for k in range(20)])), "local")
     assert error.value.diagnostics[0].code == "E225"
-    fit = relcrf.parse(MIXED).fit(relcrf.Dataset(nothing), "local")
-    with pytest.raises(DataError) as error:
-        fit.predict(relcrf.Dataset(nothing))
-    assert error.value.diagnostics[0].code == "E225" and "predicted numbers" in error.value.diagnostics[0].message
+    if n_known:
+        assert "only one value of House.price" in error.value.diagnostics[0].message
 
 
 def weights_of(fit, name):

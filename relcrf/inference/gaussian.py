@@ -116,16 +116,9 @@ class CholeskyFactor:
 
     def solve(self, vector: np.ndarray) -> np.ndarray:
         """Return the product of the inverse and a vector, shape (n,)."""
-        return self._in_order(sparse_cholesky.solve, vector)
-
-    def sample(self, normal: np.ndarray) -> np.ndarray:
-        """Return a vector whose covariance is the inverse, for a vector of standard normal numbers, shape (n,)."""
-        return self._in_order(sparse_cholesky.solve_root, normal)
-
-    def _in_order(self, kernel: object, vector: np.ndarray) -> np.ndarray:
         ordered = np.empty(len(vector))
         ordered[self.pattern.position] = vector
-        kernel(self.start, self.row, self.lower, self.pivot, ordered)  # type: ignore[operator]
+        sparse_cholesky.solve(self.start, self.row, self.lower, self.pivot, ordered)
         return np.asarray(ordered[self.pattern.position])
 
     @cached_property

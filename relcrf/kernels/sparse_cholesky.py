@@ -103,16 +103,6 @@ def solve(start, row, lower, pivot, x):
         x[j] = total
 
 
-@kernel((int64[::1], int32[::1], float64[::1], float64[::1], float64[::1]))
-def solve_root(start, row, lower, pivot, x):
-    """Replace x by the solution of D^(1/2) L' y = x; if x is standard normal, y has the covariance (L D L')^-1."""
-    for j in range(len(pivot) - 1, -1, -1):
-        total = x[j] / np.sqrt(pivot[j])
-        for e in range(start[j], start[j + 1]):
-            total -= lower[e] * x[row[e]]
-        x[j] = total
-
-
 @kernel((int64[::1], int32[::1], float64[::1], float64[::1], float64[::1], float64[::1]))
 def selected_inverse(start, row, lower, pivot, inverse, diagonal):
     """Compute the inverse in the pattern of L, in the layout of `lower`, and on the diagonal."""

@@ -19,7 +19,9 @@ standard errors.
 - `refitted`: a ridge regression that is fitted again for each test moment on exactly the sensors that are observed then. This is
   the conditional mean of a Gaussian distribution with a full covariance matrix; it needs rows with all sensors.
 
-Growth: CPU time of learning and inference on 200,000 houses, divided by that on 20,000 (like the example `prices`).
+Growth: CPU time of learning and inference on 200,000 houses, divided by that on 20,000 (like the example `prices`): `growth` if
+the houses are linked to their neighbours, and `growth_random` if the same number of links connects random houses, so that a
+Cholesky factor would be nearly dense.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from sklearn.linear_model import RidgeCV
 from support import BenchmarkParser
 
 import relcrf
-from relcrf.datasets.houses import house_prices
+from relcrf.datasets.houses import DISTRICT_DEVIATION, house_prices
 from relcrf.evaluation.number_measures import ScoredNumbers
 
 MODEL = """
@@ -291,7 +293,7 @@ METHODS: dict[str, Callable[[SensorTask], tuple[np.ndarray, np.ndarray]]] = {
 }
 
 
-def measure_growth(n: int) -> float:
+def measure_growth(n: int, *, random_links: bool) -> float:
     """Return the CPU seconds of learning and inference for n houses."""
     parts = [house_prices(seed) for seed in range(n // 400)]
     shift = [f"{number}-" for number in range(len(parts))]
@@ -302,6 +304,13 @@ def measure_growth(n: int) -> float:
     )
     near = cKDTree(place).query(place, k=5)[1][:, 1:]
     pairs = np.unique(np.sort(np.stack((np.repeat(np.arange(len(near)), 4), near.ravel()), axis=1), axis=1), axis=0)
+    if random_links:
+        rng = np.random.default_rng(0)
+        pairs, surcharge = rng.integers(n, size=pairs.shape), rng.normal(scale=DISTRICT_DEVIATION, size=n)
+        for _ in range(2):  # linked houses have similar surcharges
+            surcharge = surcharge + 0.3 * sum(np.bincount(a, surcharge[b], n) for a, b in (pairs.T, pairs.T[::-1]))
+        known = np.array([price is not None for price in house["price"]])
+        house["price"][known] += surcharge[known]
     house["x"], house["y"] = place.T
     data = relcrf.Dataset({"house": house, "adjoins": {"a": house["id"][pairs[:, 0]], "b": house["id"][pairs[:, 1]]}})
     model = relcrf.datasets.load("prices").model
@@ -345,10 +354,12 @@ def main() -> None:
         for key, named in figures.items()
     }
     sizes = (400, 800) if options.smallest else (2_000, 20_000) if options.quick else (20_000, 200_000)
-    measure_growth(400)  # loads the kernels
-    small, large = (measure_growth(n) for n in sizes)
-    print(f"{sizes[0]:,} houses {small:.2f} s, {sizes[1]:,} houses {large:.2f} s")
-    print(json.dumps({**summary, "growth": large / small}))
+    measure_growth(400, random_links=False)  # loads the kernels
+    for key, random_links in (("growth", False), ("growth_random", True)):
+        small, large = (measure_growth(n, random_links=random_links) for n in sizes)
+        print(f"{key}: {sizes[0]:,} houses {small:.2f} s, {sizes[1]:,} houses {large:.2f} s", flush=True)
+        summary[key] = large / small
+    print(json.dumps(summary))
 
 
 def _summarise(values: list[float]) -> dict[str, float]:

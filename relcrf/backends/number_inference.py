@@ -84,10 +84,13 @@ def infer_with_numbers(
         inferred, previous = infer_discrete(), probabilities
         probabilities = numbers.probabilities(inferred)
         n_rounds, change = n_rounds + 1, max(shift, float(np.abs(probabilities - previous).max(initial=0.0)))
-    if n_rounds and inferred.verdict.is_good:
+    verdict = deviations.verdict
+    if n_rounds and verdict.is_good:
         status = "converged" if change <= TOLERANCE else "not converged"
-        remark = "approximate for linked numbers that depend on unknown discrete values"
-        inferred = replace(inferred, verdict=Verdict(status, n_rounds, change, remark))
+        remarks = ("approximate for linked numbers that depend on unknown discrete values", verdict.remark)
+        verdict = Verdict(status, n_rounds, change, "; ".join(filter(None, remarks)))
+    if inferred.verdict.is_good and verdict.status != "exact":
+        inferred = replace(inferred, verdict=verdict)
     return replace(inferred, numbers=numbers.marginals(probabilities, deviations))
 
 
@@ -206,6 +209,7 @@ class _Deviations:
     Attributes:
         means, variances: Moments of each deviation, shape (n,).
         cavity_means, cavity_variances: The same without the message of the number itself.
+        verdict: Convergence status of the moments, given the messages.
         are_linked: Whether any message reaches another number.
     """
 
@@ -224,9 +228,10 @@ class _Deviations:
         u, factor = pattern.condition(self._pairs, self._numbers.deviations[:, 0], self._precision, self._shift)
         variances = np.zeros(len(u))
         variances[unknown] = factor.variances
-        self.means, self.variances = u, variances
+        self.means, self.variances, self.verdict = u, variances, factor.verdict
         cavity = np.ones(len(u))
-        cavity[unknown] = 1.0 / np.maximum(1.0 / variances[unknown] - self._precision[unknown], MIN_VARIANCE)
+        # Without its message, a deviation has a variance of at most 1; estimates may violate this.
+        cavity[unknown] = 1.0 / np.maximum(1.0 / variances[unknown] - self._precision[unknown], 1.0)
         shift = np.zeros(len(u))
         shift[unknown] = u[unknown] / variances[unknown] - self._shift[unknown]
         self.cavity_variances, self.cavity_means = cavity, cavity * shift

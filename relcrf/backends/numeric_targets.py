@@ -117,6 +117,8 @@ def fit_with_numbers(
     name = "numbers" if numbers.are_linked else "independent_numbers"
     vectors = {**learned.vectors, "weights": weights, name: numbers.weights.offset.ravel()}
     summary = {**learned.summary, "numbers": numbers.n_known, "numeric_l2": numbers.l2}
+    if not numbers.is_exact:
+        summary["numeric_likelihood"] = "log determinants estimated with random vectors"
     return replace(learned, vectors=vectors, stages=(*learned.stages, *numbers.stages), summary=summary, moments=None)
 
 
@@ -132,6 +134,7 @@ class _LearnedNumbers:
 
     Args:
         are_linked: Whether inference uses the templates over two numbers.
+        is_exact: Whether the likelihood was exact, or its log determinants estimated.
     """
 
     weights: NumberWeights
@@ -139,6 +142,7 @@ class _LearnedNumbers:
     n_known: int
     l2: float
     are_linked: bool
+    is_exact: bool = True
 
 
 def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _LearnedNumbers:
@@ -181,20 +185,18 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
         return minimise(fit, likelihood, l2, start, optimiser, observe, precisions, restored)
 
     first = learn("single numbers", alone, GaussianLikelihood(alone.graph, alone.values), alone.start())
-    stages = (("single numbers", first),)
     if backend.name == "local" or not numeric.n_pairs:
         weights = alone.weights_at(first.point)
         for group in targets.groups:
             if len(numeric_slots(targets.graph, group)) == 2:
                 graph.layout.matrix(weights.weights, group.block)[:] = -MAX_LOG_WEIGHT  # weights of 1e-26
-        return _LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=False)
+        return _LearnedNumbers(weights, (("single numbers", first),), len(alone.values), l2, are_linked=False)
     is_pseudo = backend.name == "pseudo"
     fit = labelled if is_pseudo else complete
     likelihood = (GaussianPseudoLikelihood if is_pseudo else GaussianLikelihood)(fit.graph, fit.values)
     joint = learn("all numbers", fit, likelihood, fit.start_from(alone, first.point), alone.precisions(first.point))
-    return _LearnedNumbers(
-        fit.weights_at(joint.point), (*stages, ("all numbers", joint)), len(alone.values), l2, are_linked=True
-    )
+    weights, stages = fit.weights_at(joint.point), (("single numbers", first), ("all numbers", joint))
+    return _LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=True, is_exact=likelihood.is_exact)
 
 
 def _require_numbers(targets: NumericTargets, attribute: np.ndarray) -> None:

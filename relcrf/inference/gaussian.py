@@ -1,4 +1,4 @@
-"""Exact inference in Gaussian distributions with sparse precision matrices, by sparse Cholesky factorisation.
+"""Inference in Gaussian distributions with sparse precision matrices, by sparse Cholesky factorisation where it is affordable.
 
 Source: Rue & Held, Gaussian Markov Random Fields (2005), chapters 2 and 4.
 """
@@ -10,14 +10,25 @@ from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csc_matrix
-from scipy.sparse.linalg import splu
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.linalg import spilu
 from scipy.stats import norm
 
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.inference.gaussian_estimates import EstimatedInverse, random_signs
+from relcrf.inference.result import Verdict
 from relcrf.kernels import sparse_cholesky
 
 MAX_FACTOR_ENTRIES = 1 << 27
 """Maximum number of entries of a factor; 2**27 entries, with the inverse, take 2.5 GiB."""
+
+MAX_OPERATIONS = 2e10
+"""Maximum number of operations for a factor, which take 25 seconds with those for the entries of the inverse."""
+
+MAX_LIKELIHOOD_OPERATIONS = 4e8
+"""The same for the likelihood, which learning evaluates about 40 times; half a second each."""
+
+SMALL_ROWS = 10_000
+"""Number of rows for which an elimination order takes less than a second, even if the factor is dense."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,26 +39,57 @@ class PrecisionPattern:
         n: Number of rows.
         first, second: Rows and columns of the entries beside the diagonal, one for each pair of variables, shape (n_pairs,);
             pairs may occur repeatedly and in both directions, and their values are added.
+        signs: Random signs for estimates, shape (n_probes, n); None for those of `random_signs`.
     """
 
     n: int
     first: np.ndarray
     second: np.ndarray
+    signs: np.ndarray | None = None
+
+    @cached_property
+    def _adjacency(self) -> csc_matrix:
+        rows, columns = np.concatenate((self.first, self.second)), np.concatenate((self.second, self.first))
+        return csc_matrix((np.ones(len(rows)), (rows, columns)), shape=(self.n, self.n))
 
     @cached_property
     def position(self) -> np.ndarray:
-        """The position of each row in the elimination order, shape (n,), int32."""
-        position = np.arange(self.n, dtype=np.int32)
-        if len(self.first):
-            rows, columns = np.concatenate((self.first, self.second)), np.concatenate((self.second, self.first))
-            adjacency = csc_matrix((np.ones(len(rows)), (rows, columns)), shape=(self.n, self.n))
-            adjacency.data[:] = -1.0
-            degrees = np.diff(adjacency.indptr)
-            adjacency.setdiag(degrees + 1.0)
-            options = {"SymmetricMode": True}
-            order = splu(adjacency.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options).perm_c
-            position[:] = order
-        return position
+        """The position of each row in the elimination order (multiple minimum degree), shape (n,), int32."""
+        if not len(self.first):
+            return np.arange(self.n, dtype=np.int32)
+        matrix = self._adjacency.copy()
+        matrix.data[:] = -1.0
+        matrix.setdiag(np.diff(matrix.indptr) + 1.0)
+        # SciPy gives access to the order by a factorisation only; one that drops all entries is the fastest.
+        options = {"SymmetricMode": True}
+        factor = spilu(
+            matrix, drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options
+        )
+        return np.asarray(factor.perm_c, dtype=np.int32)
+
+    @cached_property
+    def n_operations(self) -> float:
+        """The number of operations for the factor; a lower bound where it exceeds `MAX_OPERATIONS`.
+
+        The order of a large dense graph takes longer than inference without it, so that the first half of the rows, in the order
+        of a breadth-first search, is tried before.
+        """
+        if self.n > SMALL_ROWS and len(self.first) and (bound := self._half().n_operations) > MAX_OPERATIONS:
+            return bound
+        return float((np.diff(self._tree[1]).astype(np.float64) ** 2).sum())
+
+    def _half(self) -> PrecisionPattern:
+        """Return the pattern of half of the rows."""
+        position = np.full(self.n, -1, dtype=np.int32)
+        chosen = reverse_cuthill_mckee(self._adjacency, symmetric_mode=True)[: self.n // 2]
+        position[chosen] = np.arange(len(chosen))
+        first, second = position[self.first], position[self.second]
+        kept = (first >= 0) & (second >= 0)
+        return PrecisionPattern(len(chosen), first[kept], second[kept])
+
+    def is_affordable(self, max_operations: float) -> bool:
+        """Return True if the factor takes at most so many operations, and its entries fit into the memory."""
+        return self.n_operations <= max_operations and self.n_factor_entries <= MAX_FACTOR_ENTRIES
 
     @cached_property
     def _triangle(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,22 +111,36 @@ class PrecisionPattern:
         """The number of entries of the factor below the diagonal."""
         return int(self._tree[1][-1])
 
+    @cached_property
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The matrix without the diagonal in compressed rows, and the entry of each pair and of each in the other direction."""
+        rows = np.concatenate((self.first, self.second)).astype(np.int64)
+        keys, entry = np.unique(rows * max(1, self.n) + np.concatenate((self.second, self.first)), return_inverse=True)
+        row_start = np.searchsorted(keys, np.arange(self.n + 1) * max(1, self.n))
+        return row_start.astype(np.int64), (keys % max(1, self.n)).astype(np.int32), entry
+
+    def invert(
+        self, diagonal: np.ndarray, values: np.ndarray, max_operations: float = MAX_OPERATIONS
+    ) -> CholeskyFactor | EstimatedInverse:
+        """Return the factor of a matrix if it is affordable, and otherwise estimates of its inverse.
+
+        Args:
+            diagonal: Diagonal of the matrix, shape (n,); at least the sum of the absolute values of the pairs in each row.
+            values: Value of each pair, shape (n_pairs,).
+        """
+        if self.is_affordable(max_operations):
+            return self.factorise(diagonal, values)
+        row_start, column, entry = self._rows
+        signs = random_signs(self.n) if self.signs is None else self.signs
+        return EstimatedInverse(diagonal, self.first, self.second, values, (row_start, column), entry, signs)
+
     def factorise(self, diagonal: np.ndarray, values: np.ndarray) -> CholeskyFactor:
         """Return the factor of a matrix.
 
         Args:
             diagonal: Diagonal of the matrix, shape (n,).
             values: Value of each pair, shape (n_pairs,).
-
-        Raises:
-            UsageError: If the factor has more than `MAX_FACTOR_ENTRIES` entries (E377).
         """
-        if self.n_factor_entries > MAX_FACTOR_ENTRIES:
-            message = (
-                f"exact inference of {self.n:,} numbers needs {self.n_factor_entries:,} entries of a Cholesky factor"
-            )
-            hint = "use --backend local, or connect fewer numbers by the 'where' of templates over two numbers"
-            raise UsageError(Diagnostic("E377", message, hint=hint))
         row_start, column, entry = self._triangle
         parent, start = self._tree
         merged = np.bincount(entry, values, minlength=len(column)).astype(np.float64)
@@ -110,6 +166,8 @@ class CholeskyFactor:
     lower: np.ndarray
     pivot: np.ndarray
 
+    verdict = Verdict("exact")
+
     @property
     def log_determinant(self) -> float:
         return float(np.log(self.pivot).sum())
@@ -132,12 +190,21 @@ class CholeskyFactor:
         """The diagonal of the inverse, shape (n,)."""
         return np.asarray(self._selected[1][self.pattern.position])
 
-    def covariances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the entries of the inverse for pairs of the pattern, shape (n_pairs,)."""
-        position, out = self.pattern.position, np.empty(len(first))
+    @property
+    def determinant_gradient(self) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of the log determinant with respect to the diagonal and, halved, to the values of the pairs.
+
+        They are the entries of the inverse, shapes (n,) and (n_pairs,).
+        """
+        pattern = self.pattern
+        first, second, out = (
+            pattern.position[pattern.first],
+            pattern.position[pattern.second],
+            np.empty(len(pattern.first)),
+        )
         inverse, diagonal = self._selected
-        sparse_cholesky.inverse_entries(self.start, self.row, inverse, diagonal, position[first], position[second], out)
-        return out
+        sparse_cholesky.inverse_entries(self.start, self.row, inverse, diagonal, first, second, out)
+        return self.variances, out
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,30 +266,41 @@ class ConditionalPattern:
         return np.asarray(~self.is_known[self.first] & ~self.is_known[self.second])
 
     @cached_property
+    def _signs(self) -> np.ndarray:
+        """Signs that both patterns share, so that the errors of the difference of their log determinants cancel in part."""
+        return random_signs(self.n)
+
+    @cached_property
     def whole(self) -> PrecisionPattern:
-        return PrecisionPattern(self.n, self.first, self.second)
+        return PrecisionPattern(self.n, self.first, self.second, self._signs)
 
     @cached_property
     def block(self) -> PrecisionPattern:
         """The pattern of the block of Q of the unknown variables, in the order of `unknown`."""
         position = np.cumsum(~self.is_known) - 1
         first, second = (position[ends[self.within]].astype(np.int32) for ends in (self.first, self.second))
-        return PrecisionPattern(len(self.unknown), first, second)
+        return PrecisionPattern(len(self.unknown), first, second, self._signs[:, self.unknown])
 
     def condition(
-        self, weights: PairWeights, u: np.ndarray, precision: np.ndarray | float = 0.0, shift: np.ndarray | float = 0.0
-    ) -> tuple[np.ndarray, CholeskyFactor]:
-        """Return the conditional means of all deviations, known ones unchanged, and the factor of the block of the unknown.
+        self,
+        weights: PairWeights,
+        u: np.ndarray,
+        precision: np.ndarray | float = 0.0,
+        shift: np.ndarray | float = 0.0,
+        max_operations: float = MAX_OPERATIONS,
+    ) -> tuple[np.ndarray, CholeskyFactor | EstimatedInverse]:
+        """Return the conditional means of all deviations, known ones unchanged, and the inverse of the block of the unknown.
 
         Args:
             u: The deviations, shape (n,); those of unknown variables are ignored.
             precision, shift: Gaussian factors exp(shift * u - precision * u^2 / 2) of the unknown variables, shape (n,).
+            max_operations: See `PrecisionPattern.invert`.
         """
         known = np.where(self.is_known, u, 0.0)
         diagonal = weights.diagonal + precision
-        factor = self.block.factorise(diagonal[self.unknown], weights.values[self.within])
-        known[self.unknown] = factor.solve((shift - weights.multiply(known))[self.unknown])
-        return known, factor
+        inverse = self.block.invert(diagonal[self.unknown], weights.values[self.within], max_operations)
+        known[self.unknown] = inverse.solve((shift - weights.multiply(known))[self.unknown])
+        return known, inverse
 
 
 @dataclass(frozen=True, eq=False)

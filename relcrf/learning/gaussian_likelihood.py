@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from relcrf.graph.numeric_graph import NumericGraph
-from relcrf.inference.gaussian import ConditionalPattern, PairWeights
+from relcrf.inference.gaussian import MAX_LIKELIHOOD_OPERATIONS, ConditionalPattern, PairWeights
 
 NumericLikelihood: TypeAlias = Callable[["NumberWeights"], tuple[float, "NumberWeights"]]
 """A function that returns the negative log-likelihood, or an approximation of it, and its gradient."""
@@ -72,6 +72,12 @@ class GaussianLikelihood:
         graph = self.graph
         return ConditionalPattern(len(graph.variables), graph.first, graph.second, ~np.isnan(self.values))
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the log determinants are exact; otherwise, they are estimates, with exact gradients of these."""
+        patterns = (self.pattern.whole, self.pattern.block)
+        return all(pattern.is_affordable(MAX_LIKELIHOOD_OPERATIONS) for pattern in patterns)
+
     def __call__(self, point: NumberWeights) -> tuple[float, NumberWeights]:
         """Return the value and the gradient."""
         graph, pattern = self.graph, self.pattern
@@ -80,22 +86,21 @@ class GaussianLikelihood:
         if not graph.n_pairs:
             return self._evaluate_independent(point, u, root)
         pairs = point.pairs(graph)
-        u, block = pattern.condition(pairs, u)
+        u, block = pattern.condition(pairs, u, max_operations=MAX_LIKELIHOOD_OPERATIONS)
         q = pairs.multiply(u)
-        whole = pattern.whole.factorise(pairs.diagonal, pairs.values)
+        whole = pattern.whole.invert(pairs.diagonal, pairs.values, MAX_LIKELIHOOD_OPERATIONS)
         value = 0.5 * (float(u @ q) - whole.log_determinant + block.log_determinant)
         value -= float((np.log(root[known]) - 0.5 * math.log(2.0 * math.pi)).sum())
         by_mean = np.where(known, -root * q, 0.0)
         by_precision = np.where(known, 0.5 * (u * q - 1.0), 0.0)
         weights = graph.mean.T @ by_mean + graph.log_precision.T @ by_precision
         a, b = graph.first, graph.second
-        # Half the derivative of the log determinants: variances of differences and sums, given nothing and given the known.
-        variance, covariance = whole.variances[a] + whole.variances[b], whole.covariances(a, b)
-        own, within = np.zeros(len(u)), pattern.within
-        own[pattern.unknown] = block.variances
-        of_block = np.zeros(graph.n_pairs)
-        of_block[within] = block.covariances(pattern.block.first, pattern.block.second)
-        variance, covariance = variance - own[a] - own[b], covariance - of_block
+        # Derivatives of the log determinants: variances and covariances, given nothing and given the known numbers.
+        by_diagonal, by_entry = whole.determinant_gradient
+        of_unknown, within = block.determinant_gradient
+        own, of_block = np.zeros(len(u)), np.zeros(graph.n_pairs)
+        own[pattern.unknown], of_block[pattern.within] = of_unknown, within
+        variance, covariance = (by_diagonal - own)[a] + (by_diagonal - own)[b], by_entry - of_block
         for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
             by_weight = 0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance)
             weights += matrix.T @ (weight * by_weight)
@@ -125,6 +130,8 @@ class GaussianPseudoLikelihood:
 
     graph: NumericGraph
     values: np.ndarray
+
+    is_exact = True  # no determinants of matrices
 
     def __call__(self, point: NumberWeights) -> tuple[float, NumberWeights]:
         """Return the value and the gradient."""

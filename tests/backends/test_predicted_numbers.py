@@ -15,6 +15,7 @@ from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
+from relcrf.inference import gaussian, gaussian_estimates
 from relcrf.report.holdout import evaluate_holdout
 from relcrf.serving.predictor import Predictor
 
@@ -91,6 +92,32 @@ def test_discrete_variables_and_numbers_inform_each_other(pairs, tolerance, seed
     np.testing.assert_allclose(prediction.deviations("price"), deviations, atol=4 * tolerance)
     assert prediction.verdict.status == ("converged" if pairs else "exact")
     assert ("approximate for linked numbers" in prediction.verdict.remark) == bool(pairs)
+
+
+def test_estimates_without_a_factor_are_near_the_exact_results(linked, monkeypatch):
+    model, grounding = linked
+    exact = api.predict(api.fit(model, grounding, "dense"), grounding)
+    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", -1)
+    monkeypatch.setattr(gaussian_estimates, "PROBED_NUMBERS", 6_000)
+    fit = api.fit(model, grounding, "dense")
+    found = api.predict(fit, grounding)
+    assert "estimated" in fit.summary["numeric_likelihood"] and fit.learned.converged
+    assert found.verdict.status == "converged" and "estimated from 64 samples" in found.verdict.remark
+    scale = exact.deviations()
+    np.testing.assert_allclose(found.means() / scale, exact.means() / scale, atol=0.1)
+    np.testing.assert_allclose(found.deviations() / scale, 1.0, atol=0.1)
+
+
+def test_expectation_propagation_without_a_factor(monkeypatch):
+    fit = relcrf.parse(MIXED + NEAR_PRICES).fit(relcrf.Dataset(houses(80, 0, unknown=0.0)), "dense")
+    grounding = fit.ground(relcrf.Dataset(houses(30, 1, unknown=0.4, unknown_kinds=0.5)))
+    exact = api.predict(fit, grounding)
+    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", -1)
+    found = api.predict(fit, grounding)
+    assert found.verdict.status == "converged"
+    assert "approximate for linked numbers" in found.verdict.remark and "64 samples" in found.verdict.remark
+    np.testing.assert_allclose(found.probabilities("kind"), exact.probabilities("kind"), atol=0.03)
+    np.testing.assert_allclose(found.means("price"), exact.means("price"), atol=0.1)
 
 
 def test_numbers_of_unknown_kinds_are_not_used_in_training():

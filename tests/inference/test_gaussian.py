@@ -5,8 +5,6 @@ import pytest
 from gaussians import condition, dense_precision, random_ends
 from scipy.stats import norm
 
-from relcrf.errors import UsageError
-from relcrf.inference import gaussian
 from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals, PairWeights, PrecisionPattern
 
 SHAPES = [(1, 0), (2, 3), (7, 0), (12, 15), (20, 120)]
@@ -34,8 +32,10 @@ def test_factor(pairs):
     factor, inverse = pattern.factorise(pairs.diagonal, pairs.values), np.linalg.inv(matrix)
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(matrix)[1])
     np.testing.assert_allclose(factor.variances, inverse.diagonal())
-    for first, second in ((pairs.first, pairs.second), (pairs.second, pairs.first)):
-        np.testing.assert_allclose(factor.covariances(first, second), inverse[first, second], atol=1e-12)
+    by_diagonal, by_pair = factor.determinant_gradient
+    np.testing.assert_array_equal(by_diagonal, factor.variances)
+    np.testing.assert_allclose(by_pair, inverse[pairs.first, pairs.second], atol=1e-12)
+    assert factor.verdict.status == "exact"
     vector = np.arange(1.0, pairs.n + 1.0)
     np.testing.assert_allclose(factor.solve(vector), inverse @ vector)
     np.testing.assert_array_equal(vector, np.arange(1.0, pairs.n + 1.0))  # the argument is unchanged
@@ -57,22 +57,9 @@ def test_conditional_distribution(pairs, fraction):
         np.testing.assert_allclose(u[~is_known], expected, atol=1e-12)
         np.testing.assert_allclose(factor.variances, block.diagonal())
         first, second = pattern.block.first, pattern.block.second
-        np.testing.assert_allclose(factor.covariances(first, second), block[first, second], atol=1e-12)
+        np.testing.assert_allclose(factor.determinant_gradient[1], block[first, second], atol=1e-12)
         ends = pattern.unknown[first], pattern.unknown[second]
         np.testing.assert_array_equal(ends, (pairs.first[pattern.within], pairs.second[pattern.within]))
-
-
-def test_a_factor_that_is_too_large_raises_e377(monkeypatch):
-    first, second = np.triu_indices(5, 1)
-    pattern = PrecisionPattern(5, first.astype(np.int32), second.astype(np.int32))
-    assert pattern.n_factor_entries == 10
-    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", 10)
-    pattern.factorise(np.full(5, 9.0), np.ones(10))
-    monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", 9)
-    with pytest.raises(UsageError) as error:
-        pattern.factorise(np.full(5, 9.0), np.ones(10))
-    (found,) = error.value.diagnostics
-    assert found.code == "E377" and "5 numbers needs 10 entries" in found.message
 
 
 def test_pivots_that_are_not_positive_make_the_determinant_undefined():

@@ -1,6 +1,7 @@
 """Likelihoods of numbers: values against dense distributions, gradients against finite differences."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ from gaussians import dense_distribution, random_numeric_graph
 from objectives import finite_differences
 from scipy.stats import multivariate_normal
 
+from relcrf.inference import gaussian
+from relcrf.inference.gaussian_estimates import random_signs
+from relcrf.learning import gaussian_likelihood
 from relcrf.learning.gaussian_likelihood import (
     MAX_LOG_WEIGHT,
     GaussianLikelihood,
@@ -47,6 +51,22 @@ def test_likelihood_integrates_unknown_numbers_out(case):
     marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
     assert value == pytest.approx(-marginal.logpdf(values[known]) if marginal else 0.0)
     np.testing.assert_allclose(gradient, finite_differences(objective, vector), rtol=1e-5, atol=1e-6)
+
+
+def test_estimated_likelihood_has_its_gradient(case, monkeypatch):
+    """With all vectors of signs, the estimates are the exact values, up to the error of the quadrature."""
+    monkeypatch.setattr(gaussian_likelihood, "MAX_LIKELIHOOD_OPERATIONS", -1)
+    graph, values, unknown, vector = case
+    values = np.where(unknown, np.nan, values)
+    n = len(values)
+    signs = np.array(list(product((-1, 1), repeat=min(n, 4))), dtype=np.int8) if n <= 4 else random_signs(n)[:2]
+    monkeypatch.setattr(gaussian, "random_signs", lambda n: signs)
+    estimated = unpacked(GaussianLikelihood(graph, values))
+    value, gradient = estimated(vector)
+    np.testing.assert_allclose(gradient, finite_differences(estimated, vector), rtol=1e-4, atol=1e-5)
+    if n <= 4:
+        monkeypatch.undo()
+        assert value == pytest.approx(unpacked(GaussianLikelihood(graph, values))(vector)[0], abs=2e-4 * n)
 
 
 def test_pseudo_likelihood_is_the_product_of_conditional_densities(case):

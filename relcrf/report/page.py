@@ -22,6 +22,7 @@ from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.decision_costs import DecisionCosts
 from relcrf.evaluation.drift import MIN_DISTANCE
 from relcrf.evaluation.learned_graph import build_learned_graph
+from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import model_text
@@ -135,6 +136,7 @@ def render_report(
             steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
             links=influence.largest_links(explanations),
             neighbourhoods=influence.draw_neighbourhoods(explanations),
+            has_numbers=any(isinstance(one, NumberExplanation) for one in explanations),
             script=script,
             script_hash=influence.script_hash(script),
             unscored=advice.unscored(learned, path, holdout, split),

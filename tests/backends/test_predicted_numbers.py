@@ -306,7 +306,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
     model = relcrf.parse(DECLARATIONS)
     fit, grounding = model.fit(data, "dense"), model.ground(data)
     for action in (
-        lambda: fit.explain(data, "House/0"),
         lambda: fit.flips(data, "House/0"),
         lambda: fit.ask(data, 3),
         lambda: fit.audit(data),

@@ -16,13 +16,19 @@ SIGNIFICANT_DIGITS, MAX_DECIMALS, MAX_WRITTEN = 3, 9, 1e12
 """Digits of a standard deviation, maximum number of decimals, and limit of the numbers written without an exponent."""
 
 
+def count_decimals(scale: float) -> int:
+    """Return the number of decimals that a number of the size `scale` has for three significant digits."""
+    if not 0.0 < scale < math.inf:
+        return 0
+    return min(max(SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(scale)), 0), MAX_DECIMALS)
+
+
 def format_number(value: float, scale: float, *, sign: bool = False) -> str:
     """Format a number with as many decimals as a standard deviation `scale` has for three significant digits."""
     plus = "+" if sign else ""
-    decimals = SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(scale)) if scale > 0.0 else 0
-    if decimals > MAX_DECIMALS or abs(value) >= MAX_WRITTEN:
+    if 0.0 < scale < 10.0 ** (SIGNIFICANT_DIGITS - 1 - MAX_DECIMALS) or abs(value) >= MAX_WRITTEN:
         return format(value, f"{plus}.{SIGNIFICANT_DIGITS + 1}g")
-    return format(value, f"{plus},.{max(decimals, 0)}f")
+    return format(value, f"{plus},.{count_decimals(scale)}f")
 
 
 def known_number(grounding: Grounding, posterior: JointPosterior, row: int) -> Neighbour:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from relcrf import api
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.drift import ColumnDrift, column_drift
-from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
+from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.leakage import measure_leakage
 from relcrf.evaluation.named_weights import standard_errors_from_data
+from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, FoldPrediction, Predictions, predicted_blocks
 from relcrf.evaluation.runner import predict_fold, predict_fold_with_model, predict_frequencies
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
@@ -38,6 +40,9 @@ MAX_VALUES = 20
 CURVE_COLUMNS = {"labels": int, "log_loss": float}
 """Columns of a learning curve with their types."""
 
+NUMBER_CURVE_COLUMNS = {"labels": int, "crps": float}
+"""Columns of the learning curve of a number with their types."""
+
 
 @dataclass(frozen=True)
 class LabelCounts:
@@ -47,7 +52,8 @@ class LabelCounts:
         n_variables: The number of variables.
         n_labelled: The number of labels, including held-out and ignored labels.
         n_held_out: The number of labels that are scored.
-        values: The number of labels with each value, in the order of the states.
+        values: The number of labels with each value, in the order of the states; statistics of a number.
+        is_numeric: Whether the attribute is a number.
         n_ignored: The number of labels that are neither training labels nor scored.
     """
 
@@ -55,11 +61,12 @@ class LabelCounts:
     n_variables: int
     n_labelled: int
     n_held_out: int
-    values: Mapping[str, int]
+    values: Mapping[str, float]
     n_ignored: int = 0
+    is_numeric: bool = False
 
     @property
-    def most_frequent(self) -> dict[str, int]:
+    def most_frequent(self) -> dict[str, float]:
         """The counts of the most frequent values, and the total count of the other values."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
@@ -87,7 +94,9 @@ class HoldoutEvaluation:
         no_explanations_reason: The reason why the backend cannot explain predictions; empty if it can.
         leakage_notes: The interpretation of the leakage from training to test labels.
         curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
-            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
+            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`), or the mean CRPS of
+            held-out numbers (`crps`).
+        calibration: The held-out labels of the training run, by attribute.
         drift: The differences from the columns of the training data; empty for a run of an earlier version.
     """
 
@@ -107,6 +116,7 @@ class HoldoutEvaluation:
     no_explanations_reason: str = ""
     curve: Mapping[str, Frame] = field(default_factory=dict)
     drift: tuple[ColumnDrift, ...] = ()
+    calibration: Mapping[str, CalibrationLabels] = field(default_factory=dict)
 
     @property
     def n_training_labels(self) -> int:
@@ -141,7 +151,6 @@ def evaluate_holdout(
         UsageError, DataError: The data do not match the model of the run.
     """
     learned = fit.learned
-    require_no_numbers(learned.spec, "a report on tables")
     labelled = labelled_in_grounding(grounding)
     held_out = np.zeros_like(labelled) if hidden is None else labelled & hidden
     test = held_out if scored is None else held_out & scored
@@ -159,6 +168,7 @@ def evaluate_holdout(
         learned.backend,
         learned.count_unseen_keys(learned.extend_grounding(grounding)),
         drift=column_drift(learned, grounding),
+        calibration=learned.calibration_labels,
     )
     if not fold.n_test:
         return evaluation
@@ -170,11 +180,25 @@ def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
     label_counts, labelled = [], labelled_in_grounding(grounding)
     for block in predicted_blocks(grounding):
         block_slice = slice(block.start, block.start + block.count)
+        n_held_out, n_ignored = int(fold.test[block_slice].sum()), int(fold.hidden[block_slice].sum())
+        if block.is_numeric:
+            known = grounding.numbers[block_slice][labelled[block_slice]]
+            statistics = _describe_numbers(known) if len(known) else {}
+            label_counts.append(
+                LabelCounts(block.name, block.count, len(known), n_held_out, statistics, n_ignored, is_numeric=True)
+            )
+            continue
         counts = np.bincount(grounding.states[block_slice][labelled[block_slice]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        n_held_out, n_ignored = int(fold.test[block_slice].sum()), int(fold.hidden[block_slice].sum())
         label_counts.append(LabelCounts(block.name, block.count, int(counts.sum()), n_held_out, values, n_ignored))
     return tuple(label_counts)
+
+
+def _describe_numbers(values: np.ndarray) -> dict[str, float]:
+    """Return quantiles, the mean and the standard deviation of numbers by name."""
+    names = ("minimum", "lower quartile", "median", "upper quartile", "maximum")
+    quantiles = np.quantile(values, np.linspace(0.0, 1.0, len(names))).tolist()
+    return {**dict(zip(names, quantiles, strict=True)), "mean": values.mean().item(), "deviation": values.std().item()}
 
 
 def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None) -> StandardErrors | str:
@@ -218,7 +242,7 @@ def _with_predictions(
         )
     predictions = Predictions.from_folds(grounding, [fold], by_system, {})
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
-    variables = {b.name: run_prediction.variables[b.index_slice(run_prediction.variables)] for b in blocks}
+    variables = {block.name: run_prediction.block_variables(block) for block in blocks}
     n_neighbours, _ = labelled_neighbours(grounding.graph, fold.train_mask(labelled))
     return replace(
         evaluation,
@@ -228,14 +252,16 @@ def _with_predictions(
         n_neighbours={name: n_neighbours[tested] for name, tested in variables.items()},
         no_local_reason=no_local_reason,
         leakage_notes=measure_leakage(grounding, [fold]).interpretation,
-        curve={
-            b.name: Frame.from_rows(
-                CURVE_COLUMNS, [(n, -one.block_labels(b).score().log_likelihood) for n, one in curve]
-            )
-            for b in blocks
-            if curve
-        },
+        curve={block.name: _curve_of(block, curve) for block in blocks if curve},
     )
+
+
+def _curve_of(block: VariableBlock, curve: Sequence[tuple[int, FoldPrediction]]) -> Frame:
+    """Return the learning curve of an attribute."""
+    columns = NUMBER_CURVE_COLUMNS if block.is_numeric else CURVE_COLUMNS
+    (measure,) = set(columns) - {"labels"}
+    scored = [(n, one.block_labels(block).measures(names=(measure,))[measure]) for n, one in curve]
+    return Frame.from_rows(columns, scored)
 
 
 def _with_explanations(
@@ -249,7 +275,7 @@ def _with_explanations(
             ExplanationCase.from_model(learned, grounding, int(variable), fold.test | fold.hidden)
             for variable in sample
         )
-        return replace(evaluation, explanations=tuple(explain(case) for case in cases))
+        return replace(evaluation, explanations=tuple(explain_prediction(case) for case in cases))
     except UsageError as error:
         return replace(evaluation, no_explanations_reason=error.diagnostics[0].message)
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relcrf import api
+from relcrf.backends.base import AbstractBackend
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.numeric_targets import NUMERIC_BACKENDS
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
@@ -33,6 +35,9 @@ from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
 """Fractions of the training labels on which the backend is trained for the learning curve, besides all labels."""
+
+TOO_FEW_LABELS = "E225"
+"""Code of the error of training on too few labels."""
 
 MAX_VALUES = 20
 """Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
@@ -231,7 +236,9 @@ def _with_predictions(
             try:
                 learned_fold = fold.with_learned_features(grounding)
                 local = make_backend(LOCAL, **_shared_settings(learned))
-                baselines[LOCAL] = [predict_fold(training_problem(grounding, learn=False), learned_fold, local)[0]]
+                problem = training_problem(grounding, learn=False)
+                numbers = _number_backend(learned, LOCAL)
+                baselines[LOCAL] = [predict_fold(problem, learned_fold, local, numbers=numbers)[0]]
             except (UsageError, DataError) as error:
                 no_local_reason = error.diagnostics[0].message
         by_system = {**baselines, **by_system}
@@ -285,8 +292,21 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
+def _number_backend(learned: LearnedModel, name: str) -> AbstractBackend | None:
+    """Return a backend that learns numbers with the penalty of the run; None for a run without numbers.
+
+    Args:
+        name: The name of the backend; a backend that learns no numbers is replaced with `dense`, as in training by `auto`.
+    """
+    l2 = learned.summary.get("numeric_l2")
+    return None if l2 is None else make_backend(name if name in NUMERIC_BACKENDS else "dense", l2=l2)
+
+
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
+    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions.
+
+    Fractions with too few labels are omitted.
+    """
     system = learned.configure_backend()
     problem = training_problem(
         grounding,
@@ -301,4 +321,11 @@ def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> 
         excluded = np.zeros_like(fold.test)
         excluded[order[n:]] = True
         if n:
-            yield n, predict_fold(problem, replace(fold, excluded=excluded).with_learned_features(grounding), system)[0]
+            smaller = replace(fold, excluded=excluded).with_learned_features(grounding)
+            try:
+                predicted, _ = predict_fold(problem, smaller, system, numbers=_number_backend(learned, system.name))
+            except DataError as error:
+                if error.diagnostics[0].code != TOO_FEW_LABELS:
+                    raise
+            else:
+                yield n, predicted

@@ -15,7 +15,6 @@ from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
-from relcrf.report.holdout import evaluate_holdout
 from relcrf.serving.predictor import Predictor
 
 
@@ -313,7 +312,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
         lambda: api.joint_log_likelihood(fit, grounding),
         lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
         lambda: standard_errors_from_data(fit.learned, grounding),
-        lambda: evaluate_holdout(fit, grounding),
         lambda: pareto(grounding, (0.1, 1.0), random_folds(api.training_problem(grounding), 2, 0)),
     ):
         with pytest.raises(UsageError) as error:

@@ -101,11 +101,11 @@ class NumberExplanation(Explanation):
 
     @property
     def gain_text(self) -> str:
-        """How much the known numbers reduce the standard deviation; empty if this is unknown."""
+        """How much the known numbers reduce the standard deviation; empty if this is unknown or invisible."""
         if self.deviation_alone is None:
             return ""
         alone, deviation = map(self.format_number, (self.deviation_alone, self.deviation))
-        return f"known numbers reduce the standard deviation from {alone} to {deviation}"
+        return "" if alone == deviation else f"known numbers reduce the standard deviation from {alone} to {deviation}"
 
     def parts_text(self, contribution: Contribution, n_parts: int) -> str:
         """Return the largest features of a contribution with their values and amounts, or the deviation of a known number."""

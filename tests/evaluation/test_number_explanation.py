@@ -127,8 +127,10 @@ def test_deviation_without_known_numbers_is_that_of_the_dense_distribution():
     for house in unknown:
         found = fit.explain(grounding, f"House({house}).price")
         assert found.deviation_alone == pytest.approx(np.sqrt(covariance[house, house]))
-        assert found.deviation <= found.deviation_alone + 1e-12 and "reduce the standard" in found.gain_text
-        linked += found.deviation < 0.99 * found.deviation_alone
+        assert found.deviation <= found.deviation_alone + 1e-12
+        is_reduced = found.deviation < 0.99 * found.deviation_alone
+        assert not is_reduced or f"from {found.format_number(found.deviation_alone)} to" in found.gain_text
+        linked += is_reduced
     assert linked
 
 
@@ -221,6 +223,36 @@ def test_options_without_meaning_for_numbers_are_rejected():
         with pytest.raises(UsageError) as error:
             call()
         assert error.value.diagnostics[0].code == "E379"
+
+
+def test_numbers_without_links_have_no_gain():
+    fit, tables, grounding = fit_and_ground(*CASES["alone"])
+    found = fit.explain(grounding, f"House({tables['house']['price'].index(None)}).price")
+    assert found.deviation_alone == pytest.approx(found.deviation) and not found.gain_text
+
+
+def test_linked_numbers_of_two_attributes():
+    """The deviation of a neighbour has the unit of its own attribute."""
+    text = """
+    entity House { predict price : real  predict rent : real  size : real }
+    template price(h: House) over h.price by 1, h.size
+    template rent(h: House) over h.rent by 1, h.size
+    template both(h: House) over h.price, h.rent
+    """
+    tables = {"house": {name: houses(60, 0)["house"][name] for name in ("id", "price", "size")}}
+    rng = np.random.default_rng(0)
+    known = [5.0 if price is None else price for price in tables["house"]["price"]]
+    tables["house"]["rent"] = [
+        1000.0 * price + 100.0 * error for price, error in zip(known, rng.normal(size=60), strict=True)
+    ]
+    fit = relcrf.parse(text).fit(relcrf.Dataset(tables), "dense")
+    house = tables["house"]["price"].index(None)
+    found = fit.explain(relcrf.Dataset(tables), f"House/{house}.price")
+    (rent,) = (one for one in found.contributions if one.neighbours)
+    assert rent.templates == ("both",) and rent.neighbours[0].name == f"House({house}).rent"
+    mean = fit.explain(relcrf.Dataset(tables), f"House/{house}.rent").mean  # without known numbers
+    assert rent.features[0].value == pytest.approx(tables["house"]["rent"][house] - mean)
+    assert sum(one.amount for one in found.contributions) == pytest.approx(found.mean, abs=1e-9)
 
 
 def test_a_known_number_is_hidden():

@@ -47,9 +47,10 @@ from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
 from relcrf.evaluation.evaluations import evaluate as evaluate
 from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
-from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
+from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.flips import FlipSearch, find_flips
 from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
+from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import SettingsSelection
 from relcrf.evaluation.variable_names import resolve_variable
@@ -436,10 +437,10 @@ class Fit:
 
         Args:
             variable: Name of the variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: See `evaluation.explanation.explain`, which also documents the errors.
+            against, depth: See `evaluation.number_explanation.explain_prediction`, which also documents the errors.
             options: `hidden` and settings, see `evaluation.explanation.ExplanationCase.from_model`.
         """
-        return explain(self._explanation_case(data, variable, options), against, depth)
+        return explain_prediction(self._explanation_case(data, variable, options), against, depth)
 
     def flips(
         self, data: GivenData | Grounding, variable: str, *, against: str | None = None, **options: Any

@@ -102,10 +102,12 @@ def fit_with_sharding(
     monitor: Monitor,
     executor: AbstractExecutor | None = None,
     finish: Callable[[Problem, FitResult], FitResult] = lambda problem, learned: learned,
+    numbers: AbstractBackend | None = None,
 ) -> FitResult:
     """Train a backend on a problem, in shards if it is large, and learn the distribution of its numbers.
 
     Args:
+        numbers: Backend that learns the numbers. Default: `backend`.
         finish: Function that changes the result for the discrete variables, given their problem.
     """
 
@@ -114,4 +116,4 @@ def fit_with_sharding(
             learned = backend.fit(sharded or discrete, monitor)
         return finish(discrete, learned)
 
-    return fit(problem) if problem.numbers is None else fit_with_numbers(problem, backend, fit, monitor)
+    return fit(problem) if problem.numbers is None else fit_with_numbers(problem, numbers or backend, fit, monitor)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from relcrf.graph.features import Dense
 from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, lacks_states, numeric_graph, numeric_slots
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock
-from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals
+from relcrf.inference.gaussian import CholeskyFactor, ConditionalPattern, NumberMarginals, PairWeights
+from relcrf.inference.gaussian_estimates import EstimatedInverse
 from relcrf.inference.result import Verdict
 from relcrf.learning.gaussian_likelihood import NumberWeights
 
@@ -49,13 +51,62 @@ NOTHING_INFERRED = InferenceResult(
 """The result of inference without free discrete variables."""
 
 
-def infer_with_numbers(
-    problem: Problem, vectors: dict[str, np.ndarray], infer: Callable[[Problem, dict[str, np.ndarray]], InferenceResult]
-) -> InferenceResult:
-    """Return the marginals of the free discrete variables and of the free numbers, given the clamped ones.
+DiscreteInference: TypeAlias = Callable[[Problem, dict[str, np.ndarray]], InferenceResult]
+"""A function that infers the marginals of a problem without numbers with the given vectors."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointPosterior:
+    """The posterior distribution of the discrete variables and the numbers of a problem.
+
+    A free number in state x of its unknown discrete variable has the mean `means[:, x] + scales[:, x] * u`. The deviations u of
+    the numbers that are not `is_known` have a Gaussian distribution with the covariance matrix `inverse`; their means are its
+    product with (shift - the product of Q and the deviations of the known numbers).
 
     Args:
-        infer: Function that infers the marginals of a problem without numbers with the given vectors.
+        inferred: The marginals of the free discrete variables and of the free numbers.
+        problem, vectors: The problem of the discrete variables, with the evidence of numbers as factors, and its vectors.
+        evidence: The number of each factor of the evidence, as a position in `numeric.variables`, for each group of these
+            factors, which are the last groups of the problem.
+        numeric: The numbers that are connected with free ones, or are evidence about discrete variables; n of them.
+        pairs: The weights of their pairs.
+        values: Value of each number, shape (n,); nan if it is free.
+        is_known: Mask of the numbers whose value and deviation are known, shape (n,).
+        deviations: Mean of each deviation, shape (n,).
+        shift: Message of each number with a known value and an unknown discrete variable, shape (n,); 0 for others.
+        inverse: The covariance matrix of the numbers that are not `is_known`, in ascending order.
+        parent: The unknown discrete variable on which each number depends, shape (n,); -1 for none.
+        probabilities: Probability of each state of this variable, shape (n, n_states); 1 in state 0 without a variable.
+        means, scales: Mean and deviation of each number in each state, shape (n, n_states).
+    """
+
+    inferred: InferenceResult
+    problem: Problem
+    vectors: dict[str, np.ndarray]
+    evidence: tuple[np.ndarray, ...]
+    numeric: NumericGraph
+    pairs: PairWeights
+    values: np.ndarray
+    is_known: np.ndarray
+    deviations: np.ndarray
+    shift: np.ndarray
+    inverse: CholeskyFactor | EstimatedInverse
+    parent: np.ndarray
+    probabilities: np.ndarray
+    means: np.ndarray
+    scales: np.ndarray
+
+
+def infer_with_numbers(problem: Problem, vectors: dict[str, np.ndarray], infer: DiscreteInference) -> InferenceResult:
+    """Return the marginals of the free discrete variables and of the free numbers, given the clamped ones.
+
+    For the errors see `infer_posterior`.
+    """
+    return infer_posterior(problem, vectors, infer).inferred
+
+
+def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: DiscreteInference) -> JointPosterior:
+    """Return the posterior distribution of the free discrete variables and of the free numbers, given the clamped ones.
 
     Raises:
         DataError: If training saw no numbers (E225).
@@ -68,9 +119,12 @@ def infer_with_numbers(
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
-    def infer_discrete() -> InferenceResult:
+    def with_evidence() -> tuple[Problem, dict[str, np.ndarray]]:
         evidence = numbers.evidence(deviations.cavity_means, deviations.cavity_variances)
-        return infer(*_with_evidence(discrete, vectors, evidence)) if has_free else NOTHING_INFERRED
+        return _with_evidence(discrete, vectors, evidence)
+
+    def infer_discrete() -> InferenceResult:
+        return infer(*with_evidence()) if has_free else NOTHING_INFERRED
 
     inferred = infer_discrete()
     probabilities = numbers.probabilities(inferred)
@@ -80,14 +134,29 @@ def infer_with_numbers(
         inferred, previous = infer_discrete(), probabilities
         probabilities = numbers.probabilities(inferred)
         n_rounds, change = n_rounds + 1, max(shift, float(np.abs(probabilities - previous).max(initial=0.0)))
-    verdict = deviations.verdict
+    verdict = deviations.inverse.verdict
     if n_rounds and verdict.is_good:
         status = "converged" if change <= TOLERANCE else "not converged"
         remarks = ("approximate for linked numbers that depend on unknown discrete values", verdict.remark)
         verdict = Verdict(status, n_rounds, change, "; ".join(filter(None, remarks)))
     if inferred.verdict.is_good and verdict.status != "exact":
         inferred = replace(inferred, verdict=verdict)
-    return replace(inferred, numbers=numbers.marginals(probabilities, deviations))
+    return JointPosterior(
+        replace(inferred, numbers=numbers.marginals(probabilities, deviations)),
+        *with_evidence(),
+        tuple(numbers.evidence_rows),
+        numbers.numeric,
+        deviations.pairs,
+        numbers.values,
+        numbers.is_known & ~numbers.is_uncertain,
+        deviations.means,
+        deviations.shift,
+        deviations.inverse,
+        numbers.parent,
+        probabilities,
+        numbers.means,
+        numbers.scales,
+    )
 
 
 def number_weights(vectors: dict[str, np.ndarray]) -> tuple[NumberWeights, bool]:
@@ -196,6 +265,12 @@ class _Numbers:
         deviations[~self.is_known] = 0.0
         return deviations
 
+    @cached_property
+    def evidence_rows(self) -> list[np.ndarray]:
+        """The numbers that are evidence about discrete variables, by the cardinality of these variables."""
+        sizes = np.unique(self.cardinality[self.is_uncertain])
+        return [np.flatnonzero(self.is_uncertain & (self.cardinality == size)) for size in sizes]
+
     def evidence(self, means: np.ndarray, variances: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the factors over discrete variables, by cardinality: variables, and log densities of shape (n, n_states).
 
@@ -203,8 +278,8 @@ class _Numbers:
             means, variances: Mean and variance of the deviation of each number, given the others, shape (n,).
         """
         factors = []
-        for size in np.unique(self.cardinality[self.is_uncertain]):
-            rows = np.flatnonzero(self.is_uncertain & (self.cardinality == size))
+        for rows in self.evidence_rows:
+            size = int(self.cardinality[rows[0]])
             error = self.deviations[rows, :size] - means[rows, None]
             table = -0.5 * error**2 / variances[rows, None] - np.log(self.scales[rows, :size])
             factors.append((self.parent[rows], table - table.max(axis=1, keepdims=True)))
@@ -239,31 +314,33 @@ class _Deviations:
     Attributes:
         means, variances: Moments of each deviation, shape (n,).
         cavity_means, cavity_variances: The same without the message of the number itself.
-        verdict: Convergence status of the moments, given the messages.
         are_linked: Whether any message reaches another number.
+        pairs: The weights of the pairs.
+        shift: The message of each number, divided by its variance, shape (n,); 0 without a message.
+        inverse: The inverse of the precision matrix of the unknown deviations.
     """
 
     def __init__(self, numbers: _Numbers) -> None:
         self._numbers, graph = numbers, numbers.numeric
         is_known = numbers.is_known & ~numbers.is_uncertain
         self._pattern = ConditionalPattern(len(graph.variables), graph.first, graph.second, is_known)
-        self._pairs = numbers.weights.pairs(graph)
-        self._precision, self._shift = np.zeros(len(is_known)), np.zeros(len(is_known))
+        self.pairs = numbers.weights.pairs(graph)
+        self._precision, self.shift = np.zeros(len(is_known)), np.zeros(len(is_known))
         ends = np.concatenate((graph.first, graph.second))
         self.are_linked = bool(numbers.is_uncertain[ends].any())
         self._refresh()
 
     def _refresh(self) -> None:
         pattern, unknown = self._pattern, self._pattern.unknown
-        u, factor = pattern.condition(self._pairs, self._numbers.deviations[:, 0], self._precision, self._shift)
+        u, self.inverse = pattern.condition(self.pairs, self._numbers.deviations[:, 0], self._precision, self.shift)
         variances = np.zeros(len(u))
-        variances[unknown] = factor.variances
-        self.means, self.variances, self.verdict = u, variances, factor.verdict
+        variances[unknown] = self.inverse.variances
+        self.means, self.variances = u, variances
         cavity = np.ones(len(u))
         # Without its message, a deviation has a variance of at most 1; estimates may violate this.
         cavity[unknown] = 1.0 / np.maximum(1.0 / variances[unknown] - self._precision[unknown], 1.0)
         shift = np.zeros(len(u))
-        shift[unknown] = u[unknown] / variances[unknown] - self._shift[unknown]
+        shift[unknown] = u[unknown] / variances[unknown] - self.shift[unknown]
         self.cavity_variances, self.cavity_means = cavity, cavity * shift
 
     def update(self, probabilities: np.ndarray, share_of_new: float) -> float:
@@ -285,7 +362,7 @@ class _Deviations:
         precision = np.maximum(1.0 / variance - 1.0 / cavity, 0.0)
         shift = mean * (precision + 1.0 / cavity) - self.cavity_means[rows] / cavity
         self._precision[rows] += share_of_new * (precision - self._precision[rows])
-        self._shift[rows] += share_of_new * (shift - self._shift[rows])
+        self.shift[rows] += share_of_new * (shift - self.shift[rows])
         self._refresh()
         return float(np.abs(self.means - before).max(initial=0.0))
 

@@ -172,7 +172,7 @@ COMMANDS = {
         "explain",
         "explain",
         "Understand",
-        "Explain one prediction by the contributions of templates and neighbours to its log odds, or to its score.",
+        "Explain one prediction by the contributions of templates and neighbours to its log odds, its score or its mean.",
     ),
     "audit": CommandEntry(
         "audit",

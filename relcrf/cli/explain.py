@@ -14,9 +14,10 @@ from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOption, RunArgument
 from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_table
 from relcrf.cli.progress import show_progress
-from relcrf.evaluation.contributions import Contribution, FeatureContribution
-from relcrf.evaluation.explanation import Explanation
+from relcrf.evaluation.contributions import SOURCES, Contribution
+from relcrf.evaluation.explanation import CategoryExplanation, Explanation
 from relcrf.evaluation.flips import FlipSearch
+from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.report import neighbourhood, waterfall
 from relcrf.report.plot import require_drawable
 
@@ -47,7 +48,9 @@ class ExplanationOptions:
     ] = 10
     with_flips: Annotated[
         bool,
-        typer.Option("--flips/--no-flips", help="Find the smallest change of evidence that flips the prediction."),
+        typer.Option(
+            "--flips/--no-flips", help="Find the smallest change of evidence that flips the prediction of a category."
+        ),
     ] = True
     picture: Annotated[
         Path | None,
@@ -70,7 +73,7 @@ def explain(
     setting: OverrideSetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain one prediction by the contributions of templates and neighbours to its log odds, or to its score.
+    """Explain one prediction by the contributions of templates and neighbours to its log odds, its score or its mean.
 
     Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
     """
@@ -84,7 +87,8 @@ def explain(
         display.start_phase("explaining")
         chosen |= {"against": options.against, "hidden": holdout.hidden(grounding)}
         explanation = fit.explain(grounding, variable, depth=options.depth, **chosen)
-        flips = fit.flips(grounding, variable, **chosen) if options.with_flips else None
+        has_flips = options.with_flips and isinstance(explanation, CategoryExplanation)
+        flips = fit.flips(grounding, variable, **chosen) if has_flips else None
     if options.picture is not None:
         neighbourhood.save_neighbourhood(explanation, options.picture)
     if options.waterfall is not None:
@@ -105,41 +109,33 @@ def explain(
 
 def _print_explanation(explanation: Explanation, top: int) -> None:
     """Print a table of the contributions; the last row is the sum of all contributions."""
-    answer, against = explanation.answer, explanation.against
-    probability, other = (explanation.probabilities[value] for value in (answer, against))
-    truth = "" if explanation.truth is None else f"; its label is {explanation.truth}"
-    print_line(f"{explanation.variable} is {answer} ({probability:.4f}), not {against} ({other:.4f}){truth}")
-    rows = [row for one in explanation.contributions[:top] for row in _contribution_rows(one, top, "")]
-    omitted = explanation.contributions[top:]
+    truth = f"; {explanation.truth_text}" if explanation.truth_text else ""
+    print_line(f"{explanation.variable} is {explanation.summary}{truth}")
+    rows = [row for one in explanation.contributions[:top] for row in _contribution_rows(explanation, one, top, "")]
+    omitted, format_amount = explanation.contributions[top:], explanation.format_amount
     if omitted:
-        rows.append((f"{len(omitted):,} more", "", f"{sum(one.amount for one in omitted):+.4f}", ""))
-    if abs(explanation.remainder) > ROUNDING:
-        rows.append(("interaction", "", f"{explanation.remainder:+.4f}", "dependence between neighbours"))
-    rows.append((explanation.quantity, "", f"{explanation.total:+.4f}", ""))
-    if explanation.score is None:
-        title, unit = "contributions to the log odds, in nats", "nats"
-    else:
-        title, unit = f"contributions to the score of {answer} minus the score of {against}", "score"
-    print_table(title, ("source", "template", unit, "largest parts"), rows)
+        rows.append((f"{len(omitted):,} more", "", format_amount(sum(one.amount for one in omitted)), ""))
+    if isinstance(explanation, CategoryExplanation) and abs(explanation.remainder) > ROUNDING:
+        rows.append(("interaction", "", format_amount(explanation.remainder), "dependence between neighbours"))
+    rows.append((explanation.quantity, "", format_amount(explanation.total), ""))
+    print_table(explanation.title, ("source", "template", explanation.unit, "largest parts"), rows)
+    if isinstance(explanation, NumberExplanation) and explanation.gain_text:
+        print_line(explanation.gain_text)
 
 
-def _contribution_rows(contribution: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:
+def _contribution_rows(
+    explanation: Explanation, contribution: Contribution, top: int, indent: str
+) -> Iterator[tuple[str, str, str, str]]:
     """Yield the row of a contribution, followed by the rows of its sources."""
-    labels = {"itself": "itself", "start": "without evidence", "interaction": "interaction"}
-    source = labels.get(contribution.kind) or ", ".join(map(str, contribution.neighbours))
-    features = ", ".join(_format_feature(feature) for feature in contribution.features[:top])
-    yield indent + source, ", ".join(contribution.templates), f"{contribution.amount:+.4f}", features
+    source = SOURCES.get(contribution.kind) or ", ".join(map(str, contribution.neighbours)) or "itself"
+    templates, parts = ", ".join(contribution.templates), explanation.parts_text(contribution, top)
+    yield indent + source, templates, explanation.format_amount(contribution.amount), parts
     sources = [nested for nested in contribution.sources if abs(nested.amount) > ROUNDING]
     for nested in sources[: top + 1]:
-        yield from _contribution_rows(nested, top, indent + "  ")
+        yield from _contribution_rows(explanation, nested, top, indent + "  ")
     if omitted := sources[top + 1 :]:
-        yield f"{indent}  {len(omitted):,} more", "", f"{sum(nested.amount for nested in omitted):+.4f}", ""
-
-
-def _format_feature(contribution: FeatureContribution) -> str:
-    key, feature = contribution.key, contribution.feature
-    name = key if feature == "1" else f"{key} {feature}".strip()
-    return f"{name or contribution.template} {contribution.amount:+.3f}"
+        amount = explanation.format_amount(sum(nested.amount for nested in omitted))
+        yield f"{indent}  {len(omitted):,} more", "", amount, ""
 
 
 def _print_flips(search: FlipSearch, explanation: Explanation, top: int) -> None:

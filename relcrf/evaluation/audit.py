@@ -413,8 +413,7 @@ def main_reason(explanation: Explanation) -> str:
     detail = ", ".join(map(str, largest.neighbours))
     if not detail and len(largest.features) > 1:
         feature = largest.features[0]
-        name = feature.key if feature.feature == "1" else f"{feature.key} {feature.feature}".strip()
-        detail = f"{name} {feature.amount:+.2f}"
+        detail = f"{feature.name} {feature.amount:+.2f}"
     return f"{', '.join(largest.templates)} {largest.amount:+.2f}" + (f" ({detail})" if detail else "")
 
 

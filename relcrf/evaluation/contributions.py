@@ -5,7 +5,7 @@ The decomposition of the log odds is described in `inference/attribution.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,9 +15,18 @@ import numpy as np
 from relcrf.backends.base import Problem
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.graph.local_factors import FactorBundle, LocalFactor, bundle_factors
+from relcrf.graph.numeric_graph import numeric_slots
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.attribution import FactorMessage
+
+SOURCES = {
+    "start": "without evidence",
+    "interaction": "interaction",
+    "constant": "constant",
+    "others": "other numbers",
+}
+"""Texts of the kinds of contributions that are not named by their templates or neighbours."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class FeatureContribution:
         key: The key of the feature's weight, i.e. the values of the template's `per` clause; empty without such a
             clause.
         value: The value of the feature; in a gated factor, it is multiplied by the gate.
-        amount: The contribution to the log odds, in nats, or to the score difference (see `Explanation`).
+        amount: The contribution to the log odds, in nats, to the score difference, or to the mean (see `Explanation`).
     """
 
     template: str
@@ -36,6 +45,12 @@ class FeatureContribution:
     feature: str
     value: float
     amount: float
+
+    @property
+    def name(self) -> str:
+        """The key and the feature, or the template if they are empty."""
+        name = self.key if self.feature == "1" else f"{self.key} {self.feature}".strip()
+        return name or self.template
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ class Contribution:
     Args:
         kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved neighbour).
             Two further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the
-            remainder).
+            remainder). For those of numbers, see `number_explanation.NumberExplanation`.
         features: The contributions of the features, largest first; `amount` is their sum.
         sources: The contributions to the neighbour's belief (marginal); `amount` is also their sum. Empty at the
             maximum depth.
@@ -79,21 +94,41 @@ class Contribution:
 
 
 @dataclass(frozen=True, eq=False)
+class NumberEvidence:
+    """Known numbers that are evidence about discrete variables.
+
+    Args:
+        variables: The number of each factor in each of the groups that contain this evidence, shape (n_factors,) each. These
+            groups are the last ones of a problem.
+        describe: Function that returns the templates that join a number and its discrete variable, and the number.
+    """
+
+    variables: tuple[np.ndarray, ...]
+    describe: Callable[[int], tuple[str, Neighbour]]
+
+
+@dataclass(frozen=True, eq=False)
 class FactorContributions:
     """The named contributions to the marginals of one inference graph.
 
     Args:
         problem: The inference problem whose clamped variables are observed.
+        numbers: The numbers that are evidence about discrete variables; None without numbers.
     """
 
     grounding: Grounding
     problem: Problem
     task: InferenceTask
+    numbers: NumberEvidence | None = None
 
     @cached_property
     def _template_names(self) -> tuple[str, ...]:
-        """The name of the template of each group of the task's graph, which lacks the larger groups if `local` built it."""
-        names, groups = self.grounding.group_names, self.problem.graph.groups
+        """The name of the template of each group of the task's graph, which lacks the larger groups if `local` built it.
+
+        The names of the groups that contain the evidence of numbers are empty.
+        """
+        n_evidence = 0 if self.numbers is None else len(self.numbers.variables)
+        names, groups = (*discrete_group_names(self.grounding), *[""] * n_evidence), self.problem.graph.groups
         if len(self.task.graph.graph.groups) == len(groups):
             return names
         return tuple(name for name, group in zip(names, groups, strict=False) if len(group.scope) == 1)
@@ -176,7 +211,7 @@ class FactorContributions:
         Args:
             cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, n_others).
         """
-        parts = _merge_features(
+        parts = merge_features(
             part for factor in factors for part in self._feature_contributions(factor, cell_contributions)
         )
         templates = tuple(dict.fromkeys(part.template for part in parts))
@@ -187,6 +222,12 @@ class FactorContributions:
     ) -> Iterator[FeatureContribution]:
         graph = self.task.graph.graph
         group = graph.groups[factor.group]
+        number = self._number(factor)
+        if number is not None and self.numbers is not None:
+            template, _ = self.numbers.describe(number)
+            amount = float(np.sum(cell_contributions * factor.log_potentials(graph, self.task.weights)))
+            yield FeatureContribution(template, "", "1", 1.0, amount)
+            return
         info = self.grounding.templates[group.block]
         expected = np.einsum("st,stp->p", cell_contributions, factor.patterns(graph))
         amounts = graph.layout.matrix(self.task.weights, group.block) @ expected
@@ -197,10 +238,19 @@ class FactorContributions:
 
     def _observed_scope(self, factor: LocalFactor) -> tuple[int, ...]:
         """Return the observed variables of a factor in ascending order."""
+        if (number := self._number(factor)) is not None:
+            return (number,)
         if self.task.observed_states is not None:
             return ()  # observed variables are also nodes of this graph
         scope = {int(place[factor.factor]) for place in self.task.graph.graph.groups[factor.group].scope}
         return tuple(sorted(one for one in scope if self.problem.roles[one] == Role.CLAMPED))
+
+    def _number(self, factor: LocalFactor) -> int | None:
+        """Return the number whose evidence is a factor; None for other factors."""
+        if self.numbers is None:
+            return None
+        group = factor.group - len(self.task.graph.graph.groups) + len(self.numbers.variables)
+        return int(self.numbers.variables[group][factor.factor]) if group >= 0 else None
 
     def _belief(self, beliefs: np.ndarray, node: int) -> np.ndarray:
         start = self.task.graph.state_start
@@ -215,11 +265,20 @@ class FactorContributions:
         return Neighbour(self.grounding.variable_name(variable), state, float(belief[best]), is_observed=False)
 
     def _observed_neighbour(self, variable: int) -> Neighbour:
+        if self.numbers is not None and self.grounding.find_block(variable).is_numeric:
+            return self.numbers.describe(variable)[1]
         state = self.grounding.find_block(variable).values[self.problem.states[variable]]
         return Neighbour(self.grounding.variable_name(variable), state, 1.0, is_observed=True)
 
 
-def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
+def discrete_group_names(grounding: Grounding) -> tuple[str, ...]:
+    """Return the name of the template of each group of `discrete_part(grounding.graph)`."""
+    graph = grounding.graph
+    named = zip(grounding.group_names, graph.groups, strict=True)
+    return tuple(name for name, group in named if not numeric_slots(graph, group))
+
+
+def merge_features(parts: Iterable[FeatureContribution]) -> tuple[FeatureContribution, ...]:
     """Merge contributions of the same weight, and sort the results, largest first."""
     merged: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
@@ -241,7 +300,7 @@ def mean_contributions(per_graph: Sequence[tuple[Contribution, ...]], count: int
         replace(
             same[0],
             amount=weight * sum(one.amount for one in same),
-            features=_merge_features(
+            features=merge_features(
                 replace(part, amount=weight * part.amount) for one in same for part in one.features
             ),
             sources=mean_contributions([one.sources for one in same], count),

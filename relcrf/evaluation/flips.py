@@ -18,6 +18,8 @@ from functools import partial
 import numpy as np
 
 from relcrf.backends.base import Problem
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.contributions import discrete_group_names
 from relcrf.evaluation.explanation import ExplanationCase, select_states
 from relcrf.evaluation.propagation_contributions import PropagationContributions
 from relcrf.graph.factor_graph import FactorGroup
@@ -120,8 +122,14 @@ def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
             Default: the second most probable state. A change of the prediction to any state counts as a flip.
 
     Raises:
-        UsageError: The state is unknown or is the prediction itself, or the variable has a single state (E356).
+        UsageError: The state is unknown or is the prediction itself, or the variable has a single state (E356); the variable
+            is a number (E379).
     """
+    if case.block.is_numeric:
+        message = f"{case.block.name} is a number, whose prediction has no value to change to another one"
+        raise UsageError(
+            Diagnostic("E379", message, hint="read the contributions: they show the effect of each known number")
+        )
     started = time.perf_counter()
     before, _ = case.infer()
     state, other = select_states(case, before, against)
@@ -172,14 +180,15 @@ def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) 
         yield from _label_changes(case, propagated, direction)
         return
     estimates: dict[tuple[int, int], float] = {}
+    names = discrete_group_names(case.grounding)
     for number, group in enumerate(problem.graph.groups):
-        if number >= len(case.grounding.group_names):
+        if number >= len(names):
             continue  # the group was added by a change of an earlier step
         factors = distinct(
             np.concatenate([find_factors(group.scope, place, case.variable) for place in range(len(group.scope))])
         )
         if len(group.scope) == 1:
-            yield from _local_changes(case, problem, number, factors, direction)
+            yield from _local_changes(case, problem, group, names[number], factors, direction)
             continue
         for factor in factors:
             for target, amount in _neighbour_changes(case, problem, group, int(factor), direction):
@@ -234,10 +243,9 @@ def _neighbour_changes(
 
 
 def _local_changes(
-    case: ExplanationCase, problem: Problem, number: int, factors: np.ndarray, direction: np.ndarray
+    case: ExplanationCase, problem: Problem, group: FactorGroup, name: str, factors: np.ndarray, direction: np.ndarray
 ) -> Iterator[_CandidateChange]:
-    """Yield the changes of the variable's local evidence in one template."""
-    group, name = problem.graph.groups[number], case.grounding.group_names[number]
+    """Yield the changes of the variable's local evidence in one template, whose name is `name`."""
     first = np.asarray(group.scope[0][:1])
     if not len(first) or not case.block.start <= first[0] < case.block.start + case.block.count:
         return

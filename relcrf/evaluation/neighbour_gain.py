@@ -16,17 +16,17 @@ NEIGHBOUR_BINS = ((0, 0), (1, 1), (2, 2), (3, 5), (6, None))
 
 @dataclass(frozen=True)
 class NeighbourGain:
-    """The accuracy of a model and of `local` on the variables with a number of labelled neighbours.
+    """The accuracy or error of a model and of `local` on the variables with a number of labelled neighbours.
 
     Args:
-        accuracy: The accuracy of each of the two systems with its 95 % bootstrap interval, by the system's name.
-        gain: The paired difference in accuracy, with its interval.
+        measures: The measure of each of the two systems with its 95 % bootstrap interval, by the system's name.
+        gain: The paired difference in the measure, with its interval; positive if the model is better than `local`.
         is_reliable: Whether the bootstrap resamples enough units for a verdict.
     """
 
     neighbours: str
     n_labels: int
-    accuracy: Mapping[str, tuple[float, Interval]]
+    measures: Mapping[str, tuple[float, Interval]]
     gain: tuple[float, Interval]
     is_reliable: bool
 
@@ -40,14 +40,16 @@ class NeighbourGain:
 
 
 def gain_by_neighbours(
-    results: Predictions, system: str, attribute: str, n_neighbours: np.ndarray
+    results: Predictions, system: str, attribute: str, n_neighbours: np.ndarray, measure: str = "accuracy"
 ) -> tuple[NeighbourGain, ...]:
     """Compare a system with `local` on the test labels with each number of labelled neighbours.
 
     Args:
         n_neighbours: The number of labelled neighbours of each test label, in the order of `Predictions.pooled`.
+        measure: A measure that is a mean over labels; lower values are better for all but `accuracy`.
     """
-    correct = {name: results.pooled(name, attribute).item_measures["accuracy"] for name in (system, LOCAL)}
+    scored = {name: results.pooled(name, attribute).item_measures[measure] for name in (system, LOCAL)}
+    sign = 1.0 if measure == "accuracy" else -1.0
     clusters = results.clusters(attribute)
     resamples = list(clusters.bootstrap_weights())
     rows = []
@@ -60,8 +62,8 @@ def gain_by_neighbours(
         def estimate(values: np.ndarray, weights: list[np.ndarray] = weights) -> tuple[float, Interval]:
             return float(values.mean()), percentile_interval([float(one @ values) for one in weights])
 
-        by_system = {name: estimate(values[items]) for name, values in correct.items()}
-        gain = estimate(correct[system][items] - correct[LOCAL][items])
+        by_system = {name: estimate(values[items]) for name, values in scored.items()}
+        gain = estimate(sign * (scored[system][items] - scored[LOCAL][items]))
         text = str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"
         is_reliable = len(np.unique(clusters.index[items])) >= MIN_CLUSTERS
         rows.append(NeighbourGain(text, len(items), by_system, gain, is_reliable))

@@ -11,12 +11,13 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.columns.offsets import offsets
 from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.number_measures import NumberPredictions, ScoredNumbers
 from relcrf.evaluation.predictions import MAJORITY, FoldPrediction, Predictions, predicted_blocks
 from relcrf.evaluation.runner import predict_fold_with_model, predict_frequencies
 from relcrf.evaluation.splits import Fold, hold_out, labelled_in_grounding
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.inference.gaussian import NumberMarginals
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 
 
@@ -53,7 +54,7 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
         UsageError: The runs predict no common attribute, or no label is held out (E464).
     """
     first = runs[0].grounding
-    matches = (_match_variables(block, runs) for block in predicted_blocks(first) if not block.is_numeric)
+    matches = (_match_variables(block, runs) for block in predicted_blocks(first))
     shared = [each for each in matches if each is not None]
     if not shared:
         predicted = "; ".join(
@@ -104,8 +105,16 @@ class _SharedVariables:
 
 
 def _match_variables(block: VariableBlock, runs: Sequence[GroundedRun]) -> _SharedVariables | None:
-    """Return the variables of a block of the first run in all runs; None if a run does not predict the attribute."""
-    own_blocks = [next((b for b in predicted_blocks(r.grounding) if b.name == block.name), None) for r in runs]
+    """Return the variables of a block of the first run in all runs; None if a run does not predict the attribute.
+
+    An attribute that is a number in some of the runs only is not predicted by all.
+    """
+
+    def find(run: GroundedRun) -> VariableBlock | None:
+        blocks = predicted_blocks(run.grounding)
+        return next((b for b in blocks if b.name == block.name and b.is_numeric == block.is_numeric), None)
+
+    own_blocks = [find(run) for run in runs]
     found = tuple(own for own in own_blocks if own is not None)
     if len(found) < len(runs):
         return None
@@ -140,25 +149,43 @@ def _unify_states(
     Args:
         fold: The fold of the first run.
     """
-    variables, tables, truths = [], [], []
+    variables, tables, truths = [np.empty(0, dtype=np.int64)], [], [np.empty(0, dtype=np.int64)]
+    numbers: list[tuple[np.ndarray, ScoredNumbers]] = []
     for each in shared:
         test = np.flatnonzero(fold.test[each.block.start : each.block.start + each.block.count])
         own_block, vids = each.own_blocks[run], each.own_vids[run][test]
         labels = prediction.block_labels(own_block)
-        assert isinstance(labels, ScoredLabels)
-        codes = {value: code for code, value in enumerate(each.block.values)}
         rows = np.argsort(np.argsort(vids))  # predictions are in the order of the run's own variables
+        if isinstance(labels, ScoredNumbers):
+            scored = ScoredNumbers(labels.means[rows], labels.deviations[rows], labels.truth[rows])
+            numbers.append((each.block.start + test, scored))
+            continue
+        codes = {value: code for code, value in enumerate(each.block.values)}
         states = np.array([codes[value] for value in own_block.values], dtype=np.int64)
         table = np.zeros((len(test), len(each.block.values)))
         table[:, states] = labels.probabilities[rows]
         variables.append(each.block.start + test)
         tables.append(table)
         truths.append(states[labels.truth[rows]])
-    sizes = np.concatenate([np.full(len(table), table.shape[1]) for table in tables])
+    sizes = np.concatenate([np.empty(0, dtype=np.int64), *(np.full(len(t), t.shape[1]) for t in tables)])
     return replace(
         prediction,
         variables=np.concatenate(variables),
         state_start=offsets(sizes),
-        probabilities=np.concatenate([table.ravel() for table in tables]),
+        probabilities=np.concatenate([np.empty(0), *(table.ravel() for table in tables)]),
         truth=np.concatenate(truths),
+        numbers=_unify_numbers(numbers),
     )
+
+
+def _unify_numbers(numbers: Sequence[tuple[np.ndarray, ScoredNumbers]]) -> NumberPredictions | None:
+    """Return the predictions of the numbers of all shared blocks; None without numbers.
+
+    Args:
+        numbers: The variables of the first run, and their predictions, of each block.
+    """
+    if not numbers:
+        return None
+    whole = ScoredNumbers.concatenate([scored for _, scored in numbers])
+    variables = np.concatenate([own for own, _ in numbers])
+    return NumberPredictions(NumberMarginals(variables, whole.means, whole.deviations), whole.truth)

@@ -39,9 +39,10 @@ def fit_fold(
     system: AbstractBackend,
     monitor: Monitor | None = None,
     store: Store | None = None,
+    numbers: AbstractBackend | None = None,
 ) -> FitResult:
     """Train on the training labels of a fold; for the arguments and errors see `predict_fold`."""
-    return fit_with_sharding(store, fold.learning_problem(problem), system, monitor or Monitor())
+    return fit_with_sharding(store, fold.learning_problem(problem), system, monitor or Monitor(), numbers=numbers)
 
 
 @SingleThreadedBlas()
@@ -51,18 +52,20 @@ def predict_fold(
     system: AbstractBackend,
     monitor: Monitor | None = None,
     store: Store | None = None,
+    numbers: AbstractBackend | None = None,
 ) -> tuple[FoldPrediction, FitResult]:
     """Train on the training labels of a fold, and predict its test labels.
 
     Args:
         problem: The training problem with all labels.
         store: The store that defines the memory limit; a larger problem is split into shards. Default: no sharding.
+        numbers: The backend that learns the numbers. Default: `system`.
 
     Raises:
         UsageError, DataError: The system rejects the model or the data.
     """
     started = time.process_time()
-    learned = fit_fold(problem, fold, system, monitor, store)
+    learned = fit_fold(problem, fold, system, monitor, store, numbers)
     seconds, started = time.process_time() - started, time.process_time()
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
     inferred = infer_with_sharding(store, query, learned.configure(system), learned.vectors)

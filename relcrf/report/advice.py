@@ -14,8 +14,9 @@ from relcrf.errors import listing
 from relcrf.language.check import check
 from relcrf.printable import escape_unprintable
 from relcrf.report import moments, reproduction
+from relcrf.report.confusion import Confusion
 from relcrf.report.holdout import HoldoutEvaluation
-from relcrf.report.results import MIN_LABELS, AttributeSection
+from relcrf.report.results import MIN_LABELS, AbstractSection, CategorySection, NumberSection
 
 MISMATCH_FRACTION = 0.05
 """Fraction of mismatched moments (see `report/moments.py`) above which a report warns; chance level: about 0.05."""
@@ -34,7 +35,7 @@ def warnings(
     templates: Frame,
     moment_summary: moments.MomentSummary | None,
     holdout: HoldoutEvaluation | None,
-    sections: Sequence[AttributeSection],
+    sections: Sequence[AbstractSection],
 ) -> list[str]:
     """Return the warnings that readers must consider before they rely on the results."""
     out = _training_warnings(learned, templates, moment_summary)
@@ -113,7 +114,7 @@ def next_steps(
     path: str,
     moment_summary: moments.MomentSummary | None,
     holdout: HoldoutEvaluation | None,
-    sections: Sequence[AttributeSection],
+    sections: Sequence[AbstractSection],
     split: SplitPlan | None,
 ) -> list[Advice]:
     """Return recommended next steps, the most useful first.
@@ -130,11 +131,15 @@ def next_steps(
         out.append(Advice(text, (reproduction.variant_command(learned, path, options, more_iterations, "longer"),)))
     if not sections:
         out.append(unscored(learned, path, holdout, split))
-    if any(section.calibration.is_overconfident or section.calibration.is_underconfident for section in sections):
+    variant = (reproduction.variant_command(learned, path, options, ("--calibrate", "5"), "calibrated"),)
+    categories = [section.calibration for section in sections if isinstance(section, CategorySection)]
+    if any(one.is_overconfident or one.is_underconfident for one in categories):
         text = "Calibrate the probabilities: cross-validation selects a factor by which all weights are multiplied."
-        out.append(
-            Advice(text, (reproduction.variant_command(learned, path, options, ("--calibrate", "5"), "calibrated"),))
-        )
+        out.append(Advice(text, variant))
+    numbers = [section.calibration for section in sections if isinstance(section, NumberSection)]
+    if any((one.is_overconfident or one.is_underconfident) and one.calibrated_coverage is None for one in numbers):
+        text = "Calibrate the intervals: predicted intervals then contain the number with the chosen probability."
+        out.append(Advice(text, variant))
     for section in sections:
         out += _section_steps(section, f"relcrf explain {run}", all_options)
     if (
@@ -183,7 +188,7 @@ def _evaluation_command(learned: LearnedModel, path: str, data: str) -> str:
     return f"relcrf evaluate {reproduction.model_path(path)} {data} --folds 5 --backend {shlex.quote(learned.backend)}"
 
 
-def _section_steps(section: AttributeSection, explain: str, options: str) -> list[Advice]:
+def _section_steps(section: AbstractSection, explain: str, options: str) -> list[Advice]:
     """Return the recommendations for one attribute.
 
     Args:
@@ -191,13 +196,29 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
         options: The command-line options that name the data and the held-out labels.
     """
     out = []
-    name, confusion = section.labels.name, section.confusion
+    name = section.labels.name
     if section.gain is not None and section.gain.is_loss:
         text = f"{name}: the local model is better and simpler. Use it, or revise the templates that join labels."
         out.append(Advice(text))
     elif section.gain is not None and not section.gain.is_gain:
         text = f"{name}: the relations have no significant effect. Add labels or links, or use the simpler local model."
         out.append(Advice(text))
+    if isinstance(section, CategorySection):
+        out += _confusion_steps(name, section.confusion, explain, options)
+    if isinstance(section, NumberSection):
+        for variable, truth, mean, _, error, residual in section.errors.rows(1):
+            truth, mean, error = (f"{number:,.{section.decimals}f}" for number in (truth, mean, abs(error)))
+            text = (
+                f"{variable} is predicted as {mean}, but its value is {truth}: the largest error, {error}, or "
+                f"{abs(residual):.1f} standard deviations. Examine the explanation, and check the value."
+            )
+            out.append(_explanation_step(variable, text, explain, options))
+    return out
+
+
+def _confusion_steps(name: str, confusion: Confusion, explain: str, options: str) -> list[Advice]:
+    """Return the recommendations for the errors of one category."""
+    out = []
     for truth, answer, count, labels, _ in confusion.pairs.rows(1):
         text = (
             f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}' (the most frequent error). "
@@ -209,5 +230,10 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
             f"{variable} is predicted as '{answer}' with probability {probability:.1%}, but labelled '{truth}'. Examine the "
             "explanation, and check the label."
         )
-        out.append(Advice(text, (f"{explain} {shlex.quote(escape_unprintable(variable))} {options}",)))
+        out.append(_explanation_step(variable, text, explain, options))
     return out
+
+
+def _explanation_step(variable: str, text: str, explain: str, options: str) -> Advice:
+    """Return the recommendation to explain a prediction."""
+    return Advice(text, (f"{explain} {shlex.quote(escape_unprintable(variable))} {options}",))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relcrf.evaluation.intervals import MIN_CLUSTERS
+from relcrf.evaluation.number_evidence import count_decimals
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, Predictions
 
 BASELINES = {MAJORITY: "majority", LOCAL: "local (no links)"}
@@ -13,47 +14,87 @@ BASELINES = {MAJORITY: "majority", LOCAL: "local (no links)"}
 
 
 @dataclass(frozen=True)
+class HeadlineMeasure:
+    """The measure by which a headline compares two systems, and its text.
+
+    Args:
+        name: The name of the measure.
+        scale: The factor of a difference in the text; negative if lower values are better.
+        text: The unit or the name that follows a difference.
+        decimals: The number of decimals of a difference.
+        of_distributions: The noun for what the log-loss measures.
+    """
+
+    name: str
+    scale: float
+    text: str
+    decimals: int
+    of_distributions: str
+
+    @classmethod
+    def for_numbers(cls, error: float) -> HeadlineMeasure:
+        """Return the mean absolute error, written with as many decimals as `error` has for three significant digits."""
+        return cls("mae", -1.0, "in mean absolute error", count_decimals(error), "distributions")
+
+
+ACCURACY = HeadlineMeasure("accuracy", 100.0, "points of accuracy", 1, "probabilities")
+"""The measure of categories."""
+
+
+@dataclass(frozen=True)
 class BaselineComparison:
-    """The paired difference in accuracy between a run and a baseline or another run.
+    """The paired difference in accuracy or mean absolute error between a run and a baseline or another run.
 
     Args:
         baseline: The text that names the baseline or the other run.
-        log_loss: The difference in log-loss; it is part of the verdict if the accuracies do not differ clearly.
+        difference: The difference in the measure.
+        log_loss: The difference in log-loss; it is part of the verdict if the measures do not differ clearly.
         is_reliable: Whether the bootstrap resamples enough units for a verdict.
     """
 
     baseline: str
-    accuracy: MeasureDifference
+    difference: MeasureDifference
     log_loss: MeasureDifference
     is_reliable: bool
+    measure: HeadlineMeasure = ACCURACY
+
+    @property
+    def _gain(self) -> tuple[float, float, float]:
+        """The improvement with its limits, in the unit of the text."""
+        scale, one = self.measure.scale, self.difference
+        low, high = (scale * one.low, scale * one.high) if scale > 0.0 else (scale * one.high, scale * one.low)
+        return scale * one.value, low, high
 
     @property
     def tone(self) -> str:
         """The style class: `good` or `bad` if the interval excludes 0, otherwise `unclear`."""
-        if self.is_reliable and self.accuracy.low > 0.0:
+        _, low, high = self._gain
+        if self.is_reliable and low > 0.0:
             return "good"
-        return "bad" if self.is_reliable and self.accuracy.high < 0.0 else "unclear"
+        return "bad" if self.is_reliable and high < 0.0 else "unclear"
 
     @property
     def text(self) -> str:
-        """The verdict with the difference and its 95 % interval, in percentage points."""
-        name, value = self.baseline, 100.0 * self.accuracy.value
-        low, high = 100.0 * self.accuracy.low, 100.0 * self.accuracy.high
+        """The verdict with the difference and its 95 % interval."""
+        name, sign, (value, low, high) = self.baseline, "+", self._gain
+        verdict = f"no clear difference from {name}: "
         if self.tone == "good":
-            return f"better than {name} by {value:.1f} points of accuracy [{low:.1f}, {high:.1f}]"
+            verdict, sign = f"better than {name} by ", ""
         if self.tone == "bad":
-            return f"worse than {name} by {-value:.1f} points of accuracy [{-high:.1f}, {-low:.1f}]"
-        return f"no clear difference from {name}: {value:+.1f} points of accuracy [{low:+.1f}, {high:+.1f}]"
+            verdict, sign, (value, low, high) = f"worse than {name} by ", "", (-value, -high, -low)
+        value_text, low_text, high_text = (f"{one:{sign},.{self.measure.decimals}f}" for one in (value, low, high))
+        return f"{verdict}{value_text} {self.measure.text} [{low_text}, {high_text}]"
 
     @property
     def probability_verdict(self) -> tuple[str, str]:
-        """The style class and the verdict on the log-loss; empty if the accuracies differ clearly or the log-losses do not."""
+        """The style class and the verdict on the log-loss; empty if the measures differ clearly or the log-losses do not."""
         loss = self.log_loss
         if self.tone != "unclear" or not self.is_reliable or loss.low <= 0.0 <= loss.high:
             return "", ""
         low, high = sorted((abs(loss.low), abs(loss.high)))
         tone, word, change = ("good", "better", "lower") if loss.high < 0.0 else ("bad", "worse", "higher")
-        return tone, f"{word} probabilities: log-loss {change} by {abs(loss.value):.3f} [{low:.3f}, {high:.3f}]"
+        noun = self.measure.of_distributions
+        return tone, f"{word} {noun}: log-loss {change} by {abs(loss.value):.3f} [{low:.3f}, {high:.3f}]"
 
 
 @dataclass(frozen=True)
@@ -61,11 +102,12 @@ class Headline:
     """The comparison of a run with its baselines on one attribute.
 
     Args:
+        score: The score of the run, for a sentence without a baseline.
         comparisons: The comparisons in the order of `BASELINES`; empty if no baseline could be trained.
     """
 
     attribute: str
-    accuracy: float
+    score: str
     comparisons: tuple[BaselineComparison, ...]
     n_labels: int
     n_folds: int
@@ -89,7 +131,7 @@ class Headline:
                 yield "", ", but "
                 yield tone, verdict
         if not self.comparisons:
-            yield "unclear", f"Accuracy {self.accuracy:.1%} without a baseline to compare with"
+            yield "unclear", f"{self.score} without a baseline to compare with"
         folds = f" of {self.n_folds} folds" if self.n_folds > 1 else ""
         yield "", f", on {self.n_labels:,} held-out labels{folds}."
 
@@ -98,8 +140,19 @@ def build_headline(results: Predictions, system: str, attribute: str) -> Headlin
     """Compare the run's predictions of an attribute with the baselines on the same labels."""
     baselines = [name for name in BASELINES if name in results.systems and name != system]
     comparisons = tuple(compare_systems(results, system, name, attribute, BASELINES[name]) for name in baselines)
-    score = results.score(system, attribute)
-    return Headline(attribute, score.accuracy, comparisons, score.n, len(results.by_system[system]))
+    measure, score = headline_measure(results, system, attribute), results.score(system, attribute)
+    text = f"Accuracy {score.accuracy:.1%}"
+    if measure != ACCURACY:
+        error = results.estimates(system, attribute)[measure.name].value
+        text = f"Mean absolute error {error:,.{measure.decimals}f}"
+    return Headline(attribute, text, comparisons, score.n, len(results.by_system[system]))
+
+
+def headline_measure(results: Predictions, system: str, attribute: str) -> HeadlineMeasure:
+    """Return the measure of the headline of an attribute: the accuracy, or the mean absolute error of a number."""
+    if not results.is_numeric(attribute):
+        return ACCURACY
+    return HeadlineMeasure.for_numbers(results.estimates(system, attribute)["mae"].value)
 
 
 def compare_systems(
@@ -107,7 +160,7 @@ def compare_systems(
 ) -> BaselineComparison:
     """Compare the predictions of an attribute by two systems on the same labels; `other_text` names the other one."""
     n_units = results.clusters(attribute).index.max(initial=-1) + 1
-    differences = results.differences(system, other, attribute)
+    differences, measure = results.differences(system, other, attribute), headline_measure(results, system, attribute)
     return BaselineComparison(
-        other_text, differences["accuracy"], differences["log_loss"], bool(n_units >= MIN_CLUSTERS)
+        other_text, differences[measure.name], differences["log_loss"], bool(n_units >= MIN_CLUSTERS), measure
     )

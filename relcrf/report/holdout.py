@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from relcrf import api
+from relcrf.backends.base import AbstractBackend
+from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
+from relcrf.backends.numeric_targets import NUMERIC_BACKENDS
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make_backend
 from relcrf.data.frame import Frame
 from relcrf.data.store import report_read_errors
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.drift import ColumnDrift, column_drift
-from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
+from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.leakage import measure_leakage
 from relcrf.evaluation.named_weights import standard_errors_from_data
+from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, FoldPrediction, Predictions, predicted_blocks
 from relcrf.evaluation.runner import predict_fold, predict_fold_with_model, predict_frequencies
 from relcrf.evaluation.splits import Fold, labelled_in_grounding
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
@@ -32,11 +36,17 @@ from relcrf.settings import setting_names
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
 """Fractions of the training labels on which the backend is trained for the learning curve, besides all labels."""
 
+TOO_FEW_LABELS = "E225"
+"""Code of the error of training on too few labels."""
+
 MAX_VALUES = 20
 """Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
 
 CURVE_COLUMNS = {"labels": int, "log_loss": float}
 """Columns of a learning curve with their types."""
+
+NUMBER_CURVE_COLUMNS = {"labels": int, "crps": float}
+"""Columns of the learning curve of a number with their types."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,8 @@ class LabelCounts:
         n_variables: The number of variables.
         n_labelled: The number of labels, including held-out and ignored labels.
         n_held_out: The number of labels that are scored.
-        values: The number of labels with each value, in the order of the states.
+        values: The number of labels with each value, in the order of the states; statistics of a number.
+        is_numeric: Whether the attribute is a number.
         n_ignored: The number of labels that are neither training labels nor scored.
     """
 
@@ -55,11 +66,12 @@ class LabelCounts:
     n_variables: int
     n_labelled: int
     n_held_out: int
-    values: Mapping[str, int]
+    values: Mapping[str, float]
     n_ignored: int = 0
+    is_numeric: bool = False
 
     @property
-    def most_frequent(self) -> dict[str, int]:
+    def most_frequent(self) -> dict[str, float]:
         """The counts of the most frequent values, and the total count of the other values."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
@@ -87,7 +99,9 @@ class HoldoutEvaluation:
         no_explanations_reason: The reason why the backend cannot explain predictions; empty if it can.
         leakage_notes: The interpretation of the leakage from training to test labels.
         curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
-            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
+            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`), or the mean CRPS of
+            held-out numbers (`crps`).
+        calibration: The held-out labels of the training run, by attribute.
         drift: The differences from the columns of the training data; empty for a run of an earlier version.
     """
 
@@ -107,6 +121,7 @@ class HoldoutEvaluation:
     no_explanations_reason: str = ""
     curve: Mapping[str, Frame] = field(default_factory=dict)
     drift: tuple[ColumnDrift, ...] = ()
+    calibration: Mapping[str, CalibrationLabels] = field(default_factory=dict)
 
     @property
     def n_training_labels(self) -> int:
@@ -141,7 +156,6 @@ def evaluate_holdout(
         UsageError, DataError: The data do not match the model of the run.
     """
     learned = fit.learned
-    require_no_numbers(learned.spec, "a report on tables")
     labelled = labelled_in_grounding(grounding)
     held_out = np.zeros_like(labelled) if hidden is None else labelled & hidden
     test = held_out if scored is None else held_out & scored
@@ -159,6 +173,7 @@ def evaluate_holdout(
         learned.backend,
         learned.count_unseen_keys(learned.extend_grounding(grounding)),
         drift=column_drift(learned, grounding),
+        calibration=learned.calibration_labels,
     )
     if not fold.n_test:
         return evaluation
@@ -170,11 +185,25 @@ def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
     label_counts, labelled = [], labelled_in_grounding(grounding)
     for block in predicted_blocks(grounding):
         block_slice = slice(block.start, block.start + block.count)
+        n_held_out, n_ignored = int(fold.test[block_slice].sum()), int(fold.hidden[block_slice].sum())
+        if block.is_numeric:
+            known = grounding.numbers[block_slice][labelled[block_slice]]
+            statistics = _describe_numbers(known) if len(known) else {}
+            label_counts.append(
+                LabelCounts(block.name, block.count, len(known), n_held_out, statistics, n_ignored, is_numeric=True)
+            )
+            continue
         counts = np.bincount(grounding.states[block_slice][labelled[block_slice]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        n_held_out, n_ignored = int(fold.test[block_slice].sum()), int(fold.hidden[block_slice].sum())
         label_counts.append(LabelCounts(block.name, block.count, int(counts.sum()), n_held_out, values, n_ignored))
     return tuple(label_counts)
+
+
+def _describe_numbers(values: np.ndarray) -> dict[str, float]:
+    """Return quantiles, the mean and the standard deviation of numbers by name."""
+    names = ("minimum", "lower quartile", "median", "upper quartile", "maximum")
+    quantiles = np.quantile(values, np.linspace(0.0, 1.0, len(names))).tolist()
+    return {**dict(zip(names, quantiles, strict=True)), "mean": values.mean().item(), "deviation": values.std().item()}
 
 
 def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None) -> StandardErrors | str:
@@ -207,7 +236,9 @@ def _with_predictions(
             try:
                 learned_fold = fold.with_learned_features(grounding)
                 local = make_backend(LOCAL, **_shared_settings(learned))
-                baselines[LOCAL] = [predict_fold(training_problem(grounding, learn=False), learned_fold, local)[0]]
+                problem = training_problem(grounding, learn=False)
+                numbers = _number_backend(learned, LOCAL)
+                baselines[LOCAL] = [predict_fold(problem, learned_fold, local, numbers=numbers)[0]]
             except (UsageError, DataError) as error:
                 no_local_reason = error.diagnostics[0].message
         by_system = {**baselines, **by_system}
@@ -218,7 +249,7 @@ def _with_predictions(
         )
     predictions = Predictions.from_folds(grounding, [fold], by_system, {})
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
-    variables = {b.name: run_prediction.variables[b.index_slice(run_prediction.variables)] for b in blocks}
+    variables = {block.name: run_prediction.block_variables(block) for block in blocks}
     n_neighbours, _ = labelled_neighbours(grounding.graph, fold.train_mask(labelled))
     return replace(
         evaluation,
@@ -228,14 +259,16 @@ def _with_predictions(
         n_neighbours={name: n_neighbours[tested] for name, tested in variables.items()},
         no_local_reason=no_local_reason,
         leakage_notes=measure_leakage(grounding, [fold]).interpretation,
-        curve={
-            b.name: Frame.from_rows(
-                CURVE_COLUMNS, [(n, -one.block_labels(b).score().log_likelihood) for n, one in curve]
-            )
-            for b in blocks
-            if curve
-        },
+        curve={block.name: _curve_of(block, curve) for block in blocks if curve},
     )
+
+
+def _curve_of(block: VariableBlock, curve: Sequence[tuple[int, FoldPrediction]]) -> Frame:
+    """Return the learning curve of an attribute."""
+    columns = NUMBER_CURVE_COLUMNS if block.is_numeric else CURVE_COLUMNS
+    (measure,) = set(columns) - {"labels"}
+    scored = [(n, one.block_labels(block).measures(names=(measure,))[measure]) for n, one in curve]
+    return Frame.from_rows(columns, scored)
 
 
 def _with_explanations(
@@ -249,7 +282,7 @@ def _with_explanations(
             ExplanationCase.from_model(learned, grounding, int(variable), fold.test | fold.hidden)
             for variable in sample
         )
-        return replace(evaluation, explanations=tuple(explain(case) for case in cases))
+        return replace(evaluation, explanations=tuple(explain_prediction(case) for case in cases))
     except UsageError as error:
         return replace(evaluation, no_explanations_reason=error.diagnostics[0].message)
 
@@ -259,8 +292,21 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
+def _number_backend(learned: LearnedModel, name: str) -> AbstractBackend | None:
+    """Return a backend that learns numbers with the penalty of the run; None for a run without numbers.
+
+    Args:
+        name: The name of the backend; a backend that learns no numbers is replaced with `dense`, as in training by `auto`.
+    """
+    l2 = learned.summary.get("numeric_l2")
+    return None if l2 is None else make_backend(name if name in NUMERIC_BACKENDS else "dense", l2=l2)
+
+
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
+    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions.
+
+    Fractions with too few labels are omitted.
+    """
     system = learned.configure_backend()
     problem = training_problem(
         grounding,
@@ -275,4 +321,11 @@ def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> 
         excluded = np.zeros_like(fold.test)
         excluded[order[n:]] = True
         if n:
-            yield n, predict_fold(problem, replace(fold, excluded=excluded).with_learned_features(grounding), system)[0]
+            smaller = replace(fold, excluded=excluded).with_learned_features(grounding)
+            try:
+                predicted, _ = predict_fold(problem, smaller, system, numbers=_number_backend(learned, system.name))
+            except DataError as error:
+                if error.diagnostics[0].code != TOO_FEW_LABELS:
+                    raise
+            else:
+                yield n, predicted

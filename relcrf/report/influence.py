@@ -23,11 +23,30 @@ RADIUS = 150.0
 
 @dataclass(frozen=True)
 class Link:
-    """A contribution of neighbours to the prediction of a variable; `answer` is the predicted value."""
+    """A contribution of neighbours to the prediction of a variable."""
 
-    variable: str
-    answer: str
+    explanation: Explanation
     contribution: Contribution
+
+    @property
+    def variable(self) -> str:
+        """The name of the variable."""
+        return self.explanation.variable
+
+    @property
+    def answer(self) -> str:
+        """The prediction."""
+        return self.explanation.short_answer
+
+    @property
+    def amount(self) -> str:
+        """The contribution as text."""
+        return self.explanation.format_amount(self.contribution.amount, 3)
+
+    @property
+    def magnitude(self) -> float:
+        """The size of the contribution in nats or, for numbers, in standard deviations of the prediction."""
+        return abs(self.contribution.amount) / self.explanation.amount_scale
 
     @property
     def neighbours(self) -> str:
@@ -54,21 +73,18 @@ class NeighbourDisc:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A picture of a variable and the neighbours that contribute to its prediction."""
+    """A picture of the neighbours that contribute to a prediction; `effects` are those of positive and negative amounts."""
 
     variable: str
-    answer: str
-    against: str
-    probability: float
-    truth: str | None
-    unit: str
+    prediction: str
+    effects: tuple[str, str]
     discs: tuple[NeighbourDisc, ...]
 
 
 def largest_links(explanations: Sequence[Explanation]) -> list[Link]:
     """Return the links with the largest contributions in absolute value."""
-    links = [Link(one.variable, one.answer, part) for one in explanations for part in _neighbour_contributions(one)]
-    return sorted(links, key=lambda link: -abs(link.contribution.amount))[:MAX_LINKS]
+    links = [Link(one, part) for one in explanations for part in _neighbour_contributions(one)]
+    return sorted(links, key=lambda link: -link.magnitude)[:MAX_LINKS]
 
 
 def draw_neighbourhoods(explanations: Sequence[Explanation]) -> list[Neighbourhood]:
@@ -79,12 +95,12 @@ def draw_neighbourhoods(explanations: Sequence[Explanation]) -> list[Neighbourho
 def _neighbourhood(explanation: Explanation) -> Neighbourhood:
     shown = _neighbour_contributions(explanation)[:MAX_NEIGHBOURS]
     largest = max(abs(one.amount) for one in shown) or 1.0
-    unit = "nats" if explanation.score is None else "score"
     discs = []
     for number, one in enumerate(shown):
         angle = 2.0 * math.pi * number / len(shown) - math.pi / 2.0
-        effect = f"supports {explanation.answer}" if one.amount >= 0 else f"opposes {explanation.answer}"
-        text = f"{', '.join(map(str, one.neighbours))}: {one.amount:+.3f} {unit}, {effect} ({', '.join(one.templates)})"
+        effect = explanation.effects[0 if one.amount >= 0 else 1]
+        amount = f"{explanation.format_amount(one.amount, 3)} {explanation.unit}"
+        text = f"{', '.join(map(str, one.neighbours))}: {amount}, {effect} ({', '.join(one.templates)})"
         discs.append(
             NeighbourDisc(
                 round(RADIUS * math.cos(angle), 1),
@@ -95,16 +111,8 @@ def _neighbourhood(explanation: Explanation) -> Neighbourhood:
                 text,
             )
         )
-    probability = explanation.probabilities[explanation.answer]
-    return Neighbourhood(
-        explanation.variable,
-        explanation.answer,
-        explanation.against,
-        probability,
-        explanation.truth,
-        unit,
-        tuple(discs),
-    )
+    prediction = "; ".join(filter(None, (explanation.summary, explanation.truth_text)))
+    return Neighbourhood(explanation.variable, prediction, explanation.effects, tuple(discs))
 
 
 def _neighbour_contributions(explanation: Explanation) -> list[Contribution]:

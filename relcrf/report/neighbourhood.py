@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from relcrf.evaluation.contributions import Contribution
-from relcrf.evaluation.explanation import Explanation
+from relcrf.evaluation.explanation import CategoryExplanation, Explanation
 from relcrf.report.plot import new_figure, save_picture, truncate
 
 MAX_NEIGHBOURS = 24
@@ -37,9 +38,9 @@ def save_neighbourhood(explanation: Explanation, path: Path) -> None:
 
 
 def draw_neighbourhood(explanation: Explanation) -> Any:
-    """Return a Matplotlib figure of the variable, with supporting contributions on the right and opposing ones on the left.
+    """Return a Matplotlib figure of the variable, with positive contributions on the right and negative ones on the left.
 
-    Lines of supporting contributions are blue, lines of opposing contributions brown; larger contributions have wider
+    Lines of positive contributions are blue, lines of negative contributions brown; larger contributions have wider
     lines. Observed neighbours are grey discs, unobserved ones violet discs; a neighbour's largest sources are below it.
     """
     spokes = list(_spokes(explanation))
@@ -62,10 +63,9 @@ def draw_neighbourhood(explanation: Explanation) -> Any:
         disc = {"evidence": OBSERVED, "neighbour": INFERRED}.get(one.kind, INK)
         axes.plot(*position, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
         direction = math.copysign(1.0, position[0])
-        axes.text(position[0] + 0.12 * direction, position[1], "\n".join(_lines(one)), fontsize=8, color=INK,
+        axes.text(position[0] + 0.12 * direction, position[1], "\n".join(_lines(one, explanation)), fontsize=8, color=INK,
                   ha="left" if direction > 0 else "right", va="center", zorder=4)  # fmt: skip
-    probability = explanation.probabilities[explanation.answer]
-    title = f"{_truncate_label(explanation.variable)}\n{_truncate_label(explanation.answer)} {probability:.2f}"
+    title = f"{_truncate_label(explanation.variable)}\n{_truncate_label(explanation.short_answer)}"
     box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
     axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
     figure.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
@@ -73,15 +73,15 @@ def draw_neighbourhood(explanation: Explanation) -> Any:
 
 
 def _caption(explanation: Explanation) -> str:
-    text = (
-        f"{explanation.quantity} {explanation.total:+.3f} of {_truncate_label(explanation.answer)} (blue) "
-        f"against {_truncate_label(explanation.against)} (brown)" + (", in nats" if explanation.score is None else "")
-    )
+    format_amount = partial(explanation.format_amount, decimals=3)
+    raising, lowering = (_truncate_label(effect) for effect in explanation.effects)
+    text = f"{explanation.quantity} {format_amount(explanation.total)}: blue {raising}, brown {lowering}"
+    text += ", in nats" if explanation.unit == "nats" else ""
     left = sum(one.amount for one in explanation.contributions[MAX_NEIGHBOURS:])
     if len(explanation.contributions) > MAX_NEIGHBOURS:
-        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} further contributions {left:+.3f}"
-    if abs(explanation.remainder) > 5e-4:
-        text += f"; remainder {explanation.remainder:+.3f}"
+        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} further contributions {format_amount(left)}"
+    if isinstance(explanation, CategoryExplanation) and abs(explanation.remainder) > 5e-4:
+        text += f"; remainder {format_amount(explanation.remainder)}"
     return text
 
 
@@ -91,7 +91,7 @@ def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Poi
     Supporting contributions are in the right column, opposing ones in the left one; sources are in the rows below
     their neighbour.
     """
-    shown = explanation.contributions[:MAX_NEIGHBOURS]
+    shown = [one for one in explanation.contributions[:MAX_NEIGHBOURS] if one.kind != "constant"]
     for sign in (1.0, -1.0):
         rows: list[tuple[Contribution, Contribution | None]] = []
         for one in shown:
@@ -109,11 +109,11 @@ def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Poi
             parent = position if neighbour is None else parent
 
 
-def _lines(one: Contribution) -> tuple[str, ...]:
+def _lines(one: Contribution, explanation: Explanation) -> tuple[str, ...]:
     names = (
         replace(other, name=_truncate_label(other.name), state=_truncate_label(other.state)) for other in one.neighbours
     )
-    return (*map(str, names), f"{', '.join(one.templates)} {one.amount:+.3f}")
+    return (*map(str, names), f"{', '.join(one.templates)} {explanation.format_amount(one.amount, 3)}")
 
 
 def _truncate_label(text: str) -> str:

@@ -22,6 +22,7 @@ from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.decision_costs import DecisionCosts
 from relcrf.evaluation.drift import MIN_DISTANCE
 from relcrf.evaluation.learned_graph import build_learned_graph
+from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import model_text
@@ -135,6 +136,10 @@ def render_report(
             steps=advice.next_steps(learned, path, moment_summary, holdout, attribute_sections, split),
             links=influence.largest_links(explanations),
             neighbourhoods=influence.draw_neighbourhoods(explanations),
+            has_numbers=any(isinstance(one, NumberExplanation) for one in explanations),
+            number_names=[
+                f"{entity.name}.{a.name}" for entity in learned.spec.entities for a in entity.attributes if a.is_number
+            ],
             script=script,
             script_hash=influence.script_hash(script),
             unscored=advice.unscored(learned, path, holdout, split),
@@ -220,9 +225,9 @@ def _format_value(text: str) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}"
 
 
-def _format_measure(value: float) -> str:
+def _format_measure(value: float, decimals: int = 3) -> str:
     """Format a measure; empty if it is undefined."""
-    return "" if math.isnan(value) else f"{value:.3f}"
+    return "" if math.isnan(value) else f"{value:,.{decimals}f}"
 
 
 def _format_percentage(value: float | None) -> str:

@@ -20,7 +20,7 @@ from relcrf.report.advice import held_out_label_warnings
 from relcrf.report.headline import BaselineComparison, compare_systems
 from relcrf.report.page import PURPOSE, page_environment, read_resource
 from relcrf.report.plot import Plot
-from relcrf.report.results import MeasureRow, measure_rows, plot_systems
+from relcrf.report.results import PLOTTED, MeasureRow, measure_rows, plot_systems
 
 MAX_WEIGHTS = 20
 """Maximum number of weights that are compared with those of the first run."""
@@ -147,7 +147,7 @@ def _score_attributes(results: Predictions, first: str) -> list[ScoredAttribute]
                 results.systems,
                 tuple(measure_rows(estimates)),
                 {other: compare_systems(results, other, first, name, first) for other in others},
-                tuple(plot_systems(name, estimates, measure) for measure in ("accuracy", "log_loss")),
+                tuple(plot_systems(name, estimates, measure) for measure in PLOTTED[results.is_numeric(name)]),
             )
         )
     return scored

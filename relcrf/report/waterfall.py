@@ -1,11 +1,11 @@
-"""A waterfall picture of an explanation: how the contributions add up to the log odds of a prediction."""
+"""A waterfall picture of an explanation: how the contributions add up to the log odds or to the mean."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from relcrf.evaluation.contributions import Contribution
+from relcrf.evaluation.contributions import SOURCES, Contribution
 from relcrf.evaluation.explanation import Explanation
 from relcrf.report.neighbourhood import INK, OPPOSING, PAPER, SUPPORTING
 from relcrf.report.plot import new_figure, save_picture, truncate
@@ -13,8 +13,8 @@ from relcrf.report.plot import new_figure, save_picture, truncate
 MAX_BARS = 20
 """Maximum number of contributions drawn, largest magnitudes first; one bar contains the others and the remainder."""
 
-MAX_LABEL_LENGTH = 44
-"""Maximum number of characters of a bar's label."""
+MAX_LABEL_LENGTH, MAX_TITLE_LENGTH = 44, 100
+"""Maximum number of characters of a bar's label and of the title."""
 
 ROW_HEIGHT, WIDTH = 0.32, 8.0
 """Row height and width of the picture, in inches."""
@@ -39,21 +39,30 @@ def waterfall_bars(explanation: Explanation) -> list[tuple[str, float]]:
 def draw_waterfall(explanation: Explanation) -> Any:
     """Return a Matplotlib figure with a bar for each contribution, which starts where the previous one ends.
 
-    Bars that support the answer are blue and go right, bars that oppose it are brown and go left. The last bar is their sum.
+    Bars that support the answer or raise the mean are blue and go right, others are brown and go left. The last bar, or the last
+    point for a mean, is their sum.
     """
     bars = waterfall_bars(explanation)
     labels = [*(label for label, _ in bars), explanation.quantity]
     height = ROW_HEIGHT * len(labels) + 1.1
     figure = new_figure((WIDTH, height), facecolor=PAPER)
     axes = figure.add_axes((0.4, 0.55 / height, 0.56, ROW_HEIGHT * len(labels) / height))
-    start, ends = 0.0, [0.0]
+    # A number is far from 0 compared with most contributions: the axis begins near its constant.
+    has_constant = bool(explanation.contributions) and explanation.contributions[0].kind == "constant"
+    start, ends = 0.0, [] if has_constant else [0.0]
     for row, (_, amount) in enumerate(bars):
-        _draw_bar(axes, row, start, amount)
+        if has_constant and not row:
+            _draw_point(axes, row, amount, explanation)
+        else:
+            _draw_bar(axes, row, start, amount, explanation)
         start += amount
         ends.append(start)
         axes.plot((start, start), (row - 0.36, row + 1.36), color=INK, linewidth=0.6, zorder=1)
-    _draw_bar(axes, len(bars), 0.0, explanation.total)
-    axes.axvline(0.0, color=INK, linewidth=0.8, zorder=1)
+    if has_constant:
+        _draw_point(axes, len(bars), explanation.total, explanation)
+    else:
+        _draw_bar(axes, len(bars), 0.0, explanation.total, explanation)
+        axes.axvline(0.0, color=INK, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(labels)), labels, fontsize=8, color=INK)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     margin = 0.12 * max(max(ends) - min(ends), 1e-9)  # space for the numbers
@@ -62,24 +71,33 @@ def draw_waterfall(explanation: Explanation) -> Any:
     axes.tick_params(axis="y", length=0)
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    unit = ", in nats" if explanation.score is None else ""
-    axes.set_xlabel(f"{explanation.quantity} of {explanation.answer}{unit}", fontsize=8, color=INK)
-    answer, against = (truncate(text, MAX_LABEL_LENGTH) for text in (explanation.answer, explanation.against))
-    probability = explanation.probabilities[explanation.answer]
-    title = f"{truncate(explanation.variable, MAX_LABEL_LENGTH)}: {answer} {probability:.4f}, not {against}"
+    axes.set_xlabel(explanation.axis_label, fontsize=8, color=INK)
+    title = truncate(f"{explanation.variable}: {explanation.summary}", MAX_TITLE_LENGTH)
     figure.text(0.02, 1.0 - 0.25 / height, title, fontsize=10, color=INK, va="center")
     return figure
 
 
-def _draw_bar(axes: Any, row: int, start: float, amount: float) -> None:
+def _draw_point(axes: Any, row: int, value: float, explanation: Explanation) -> None:
+    axes.plot(value, row, marker="o", markersize=7, color=INK, zorder=2)
+    _annotate(axes, row, value, explanation.format_amount(value, 2), (7, "left"))
+
+
+def _draw_bar(axes: Any, row: int, start: float, amount: float, explanation: Explanation) -> None:
     axes.barh(row, amount, left=start, height=0.72, color=SUPPORTING if amount >= 0 else OPPOSING, zorder=2)
-    offset, side = (3, "left") if amount >= 0 else (-3, "right")
-    axes.annotate(f"{amount:+.2f}", (start + amount, row), (offset, 0), textcoords="offset points", ha=side, va="center",
-                  fontsize=8, color=INK, zorder=3)  # fmt: skip
+    side = (3, "left") if amount >= 0 else (-3, "right")
+    _annotate(axes, row, start + amount, explanation.format_amount(amount, 2), side)
+
+
+def _annotate(axes: Any, row: int, place: float, text: str, side: tuple[int, str]) -> None:
+    """Write a text beside a place; `side` is the offset in points and the horizontal alignment."""
+    axes.annotate(text, (place, row), (side[0], 0), textcoords="offset points", ha=side[1], va="center", fontsize=8,
+                  color=INK, zorder=3)  # fmt: skip
 
 
 def _label(one: Contribution) -> str:
     """Return the template with its key, e.g. `name 0.88 to 0.92`, or the template and the neighbours."""
+    if one.kind in SOURCES:
+        return SOURCES[one.kind]
     keys = [feature.key for feature in one.features if feature.key]
     names = ", ".join(one.templates)
     if one.kind == "itself" and len(one.features) == 1 and keys:

@@ -16,7 +16,6 @@ from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
 from relcrf.inference import gaussian, gaussian_estimates
-from relcrf.report.holdout import evaluate_holdout
 from relcrf.serving.predictor import Predictor
 
 
@@ -333,7 +332,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
     model = relcrf.parse(DECLARATIONS)
     fit, grounding = model.fit(data, "dense"), model.ground(data)
     for action in (
-        lambda: fit.explain(data, "House/0"),
         lambda: fit.flips(data, "House/0"),
         lambda: fit.ask(data, 3),
         lambda: fit.audit(data),
@@ -341,7 +339,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
         lambda: api.joint_log_likelihood(fit, grounding),
         lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
         lambda: standard_errors_from_data(fit.learned, grounding),
-        lambda: evaluate_holdout(fit, grounding),
         lambda: pareto(grounding, (0.1, 1.0), random_folds(api.training_problem(grounding), 2, 0)),
     ):
         with pytest.raises(UsageError) as error:

@@ -99,10 +99,9 @@ def test_instances_have_the_numbers_of_the_data(relcrf_, relcrf_json, folder):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("explain", "RUN", "House/0.price", "--data", "DATA"), "E379"),
+        (("explain", "RUN", "House/0.price", "--data", "DATA", "--depth", "2"), "E379"),
         (("audit", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
         (("ask", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
-        (("report", "RUN", "--data", "DATA", "--out", "OUT/report.html"), "E379"),
         (("train", "MODEL", "--data", "DATA", "--backend", "ess", "--out", "OUT/other"), "E378"),
         (("pareto", "MODEL", "--data", "DATA", "--message-costs", "0.1"), "E379"),
     ],
@@ -115,12 +114,40 @@ def test_commands_that_do_not_support_numbers(relcrf_, folder, train, tmp_path, 
     assert code != 0 and error in err, err
 
 
-def test_report_of_a_run_and_its_weights(relcrf_, relcrf_json, train, tmp_path):
+def test_report_of_a_run_and_its_weights(relcrf_, relcrf_json, folder, train, tmp_path):
     run = train()
     assert relcrf_("report", run, "--out", tmp_path / "report.html")[0] == 0
+    code, out, err = relcrf_("report", run, "--data", folder, "--split", "hide=0.3", "--out", tmp_path / "data.html")
+    assert code == 0 and "better than majority by" in out.lower() and "House.kind" in out, err
     code, out, err = relcrf_("weights", run)
     assert code == 0 and "log difference" in out and "barn, mean" in out
     assert "House.price: the weights are added to a mean of" in " ".join(err.split())
     known = [price for price in PRICES if price is not None]
     mean, log_precision = relcrf_json("weights", run)[1]["numbers"]["House.price"]
     assert min(known) < mean < max(known) and log_precision < 0.0
+
+
+def test_explanation_of_a_number(relcrf_, relcrf_json, folder, train, tmp_path):
+    """The rows of the table add up to the mean, and are drawn as a waterfall."""
+    run, name = train(), f"House/{UNKNOWN[0]}.price"
+    picture, neighbours = tmp_path / "waterfall.svg", tmp_path / "neighbours.svg"
+    code, found = relcrf_json("explain", run, name, "--data", folder, "--waterfall", picture, "--picture", neighbours)
+    assert code == 0 and found["flips"] is None
+    amounts = [one["amount"] for one in found["contributions"]]
+    assert sum(amounts) == pytest.approx(found["mean"], abs=1e-9)
+    assert sum(found["by_template"].values()) == pytest.approx(found["mean"], abs=1e-9)
+    _, predicted = relcrf_json("predict", run, "--data", folder)
+    (row,) = (one for one in predicted["predictions"]["House.price"] if one["id"] == UNKNOWN[0])
+    assert found["mean"] == pytest.approx(row["price"], abs=0.01)
+    code, out, err = relcrf_("explain", run, name, "--data", folder, "--top", 100)
+    assert code == 0, err
+    assert f"House({UNKNOWN[0]}).price is {found['mean']:.2f}" in out and "contributions to the mean of price" in out
+    assert "constant" in out and "its mean" in out and "reduce the standard deviation from" in out
+    drawn = picture.read_text() + neighbours.read_text()
+    assert "constant" in drawn and "raises price" in drawn
+
+
+def test_explanation_of_a_category_by_numbers(relcrf_, folder, train):
+    house = next(k for k, kind in enumerate(TABLES["house"]["kind"]) if kind is None and PRICES[k] is not None)
+    code, out, err = relcrf_("explain", train(), f"House/{house}.kind", "--data", folder)
+    assert code == 0 and f"House({house}).price" in out and "log odds" in out, err

@@ -267,18 +267,18 @@ EQUAL = MeasureDifference(0.0, -0.0, 0.0, UNDEFINED)
 def test_headline_is_green_only_if_the_interval_excludes_zero(difference, units, tone, words):
     """An interval from fewer than ten resampled units gives no verdict."""
     compared = BaselineComparison("majority", MeasureDifference(*difference, UNDEFINED), EQUAL, units >= MIN_CLUSTERS)
-    found = Headline("E.d", 0.7, (compared,), 1200, 1)
+    found = Headline("E.d", "Accuracy 70.0%", (compared,), 1200, 1)
     assert found.text.startswith(words) and found.text.endswith(", on 1,200 held-out labels.")
     assert [style for style, _ in found.parts if style] == [tone]
 
 
 def test_headline_reports_the_log_loss_if_the_accuracies_do_not_differ():
     loss = MeasureDifference(-0.08, -0.125, -0.034, UNDEFINED)
-    found = Headline("E.d", 0.7, (BaselineComparison("local", EQUAL, loss, is_reliable=True),), 100, 1)
+    found = Headline("E.d", "Accuracy 70.0%", (BaselineComparison("local", EQUAL, loss, is_reliable=True),), 100, 1)
     assert "[-0.0, +0.0], but better probabilities: log-loss lower by 0.080 [0.034, 0.125], on" in found.text
     assert [style for style, _ in found.parts if style] == ["unclear", "good"]
     clear = BaselineComparison("local", MeasureDifference(0.1, 0.05, 0.15, UNDEFINED), loss, is_reliable=True)
-    assert "log-loss" not in Headline("E.d", 0.7, (clear,), 100, 1).text
+    assert "log-loss" not in Headline("E.d", "Accuracy 70.0%", (clear,), 100, 1).text
 
 
 def test_gain_by_labelled_neighbours(run, holdout):
@@ -290,11 +290,11 @@ def test_gain_by_labelled_neighbours(run, holdout):
     for system in ("ess", "local"):
         correct = results.pooled(system, "Page.category").item_measures["accuracy"]
         for row in rows:
-            low, high = row.accuracy[system][1]
-            assert low <= row.accuracy[system][0] <= high
+            low, high = row.measures[system][1]
+            assert low <= row.measures[system][0] <= high
             if row.neighbours in ("0", "1", "2"):
                 mask = n_neighbours == int(row.neighbours)
-                assert row.n_labels == mask.sum() and row.accuracy[system][0] == pytest.approx(correct[mask].mean())
+                assert row.n_labels == mask.sum() and row.measures[system][0] == pytest.approx(correct[mask].mean())
     total = sum(row.n_labels * row.gain[0] for row in rows) / len(n_neighbours)
     assert total == pytest.approx(section.gain.accuracy.value)
     assert "Gain by labelled neighbours" in Page(page.render_report(run, holdout).html).text("h4")
@@ -304,7 +304,7 @@ def test_headline_equals_the_differences(run, holdout):
     (found,) = page.render_report(run, holdout).headlines
     html = Page(page.render_report(run, holdout).html)
     for one, name in zip(found.comparisons, ("majority", "local"), strict=True):
-        assert one.accuracy == holdout.predictions.differences("ess", name, "Page.category")["accuracy"]
+        assert one.difference == holdout.predictions.differences("ess", name, "Page.category")["accuracy"]
         assert any(one.text[1:] in text for text in html.text("span"))
 
 

@@ -50,6 +50,7 @@ from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
 from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.flips import FlipSearch, find_flips
 from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
+from relcrf.evaluation.number_audit import audit_numbers
 from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import SettingsSelection
@@ -461,10 +462,11 @@ class Fit:
         folds: int = DEFAULT_FOLDS,
         seed: int = 0,
     ) -> Frame:
-        """Return the labels of an attribute or relation, one per row; the most improbable label is first.
+        """Return the labels or numbers of an attribute or relation, one per row; the most improbable one is first.
 
         The probability of a label is its probability given all other labels. The columns and errors are those of
-        `evaluation.audit.Audit.table` and `evaluation.audit.audit_labels`.
+        `evaluation.audit.Audit.table` and `evaluation.audit.audit_labels`; for numbers, those of
+        `evaluation.number_audit.NumberAudit.table` and `evaluation.number_audit.audit_numbers`.
 
         Args:
             attribute: The predicted attribute or relation; required if there are several.
@@ -476,6 +478,8 @@ class Fit:
         grounding = self._ground_graph(data)
         block = find_variable_block(grounding, attribute)
         chosen = AuditSettings(block.name, folds, seed)
+        if any(each.is_numeric for each in grounding.blocks):
+            return audit_numbers(self.learned, grounding, chosen).table(block)
         return audit_labels(self.learned, grounding, chosen).table(block, observed)
 
     def _explanation_case(

@@ -20,7 +20,7 @@ from relcrf.backends.numeric_targets import without_numbers
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Dense
-from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, numeric_graph, numeric_slots
+from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, lacks_states, numeric_graph, numeric_slots
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock
 from relcrf.inference.gaussian import CholeskyFactor, ConditionalPattern, NumberMarginals, PairWeights
@@ -114,12 +114,8 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
     """
     targets, discrete = problem.numbers, without_numbers(problem)
     assert targets is not None
-    offset = vectors.get("numbers", vectors.get("independent_numbers"))
-    if offset is None:
-        message = "the training data contained no value of the predicted numbers"
-        raise DataError(Diagnostic("E225", message, hint="train again with some values"))
-    weights = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
-    numbers = _Numbers.from_problem(problem, targets, weights, are_linked="numbers" in vectors)
+    weights, are_linked = number_weights(vectors)
+    numbers = _Numbers.from_problem(problem, targets, weights, are_linked=are_linked)
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
@@ -161,6 +157,40 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
         numbers.means,
         numbers.scales,
     )
+
+
+def number_weights(vectors: dict[str, np.ndarray]) -> tuple[NumberWeights, bool]:
+    """Return the learned weights of the numbers, and whether they are linked.
+
+    Raises:
+        DataError: If training saw no numbers (E225).
+    """
+    offset = vectors.get("numbers", vectors.get("independent_numbers"))
+    if offset is None:
+        message = "the training data contained no value of the predicted numbers"
+        raise DataError(Diagnostic("E225", message, hint="train again with some values"))
+    return NumberWeights(vectors["weights"], offset.reshape(-1, 2)), "numbers" in vectors
+
+
+def leave_out_numbers(problem: Problem, weights: NumberWeights, *, are_linked: bool) -> NumberMarginals:
+    """Return the distribution of each clamped number given all other clamped variables.
+
+    Numbers that depend on an unknown discrete variable are left out of the result, and are treated as unknown.
+    """
+    targets = problem.numbers
+    assert targets is not None
+    states = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
+    whole = numeric_graph(targets, states)
+    role, lacks = problem.roles[whole.variables], lacks_states(targets, states)[whole.variables]
+    used = role != Role.ABSENT
+    numeric = (whole if are_linked else whole.without_pairs()).select(used)
+    is_known = (role == Role.CLAMPED)[used] & ~lacks[used]
+    pattern = ConditionalPattern(len(numeric.variables), numeric.first, numeric.second, is_known)
+    mean, scale = weights.mean(numeric), np.exp(-0.5 * weights.log_precision(numeric))
+    deviations = np.where(is_known, (targets.values[numeric.variables] - mean) / scale, 0.0)
+    means, variances = pattern.leave_one_out(weights.pairs(numeric), deviations)
+    mean, scale = mean[is_known], scale[is_known]
+    return NumberMarginals(numeric.variables[is_known], mean + scale * means, scale * np.sqrt(variances))
 
 
 @dataclass(frozen=True, eq=False)

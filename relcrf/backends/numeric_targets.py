@@ -67,11 +67,11 @@ def require_numeric_backend(name: str) -> None:
 
 
 def require_no_numbers(spec: ModelSpec, action: str) -> None:
-    """Raise UsageError if a model predicts numbers, which an action such as `audit` does not support (E379)."""
+    """Raise UsageError if a model predicts numbers, which an action such as `ask` does not support (E379)."""
     names = [f"{entity.name}.{a.name}" for entity in spec.entities for a in entity.attributes if a.is_number]
     if names:
         message = f"{action} does not support models that predict numbers, such as {names[0]}"
-        hint = "use predict, evaluate, explain or report, or a model without 'predict' before this attribute"
+        hint = "use predict, evaluate, explain, report or audit, or a model without 'predict' before this attribute"
         raise UsageError(Diagnostic("E379", message, hint=hint))
 
 
@@ -97,7 +97,7 @@ def fit_with_numbers(
         DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
     """
     require_numeric_backend(backend.name)
-    numbers = _learn(problem, backend, monitor)
+    numbers = learn_numbers(problem, backend, monitor)
     discrete = without_numbers(problem)
     if (discrete.roles == Role.FREE).any():
         learned = fit(discrete)
@@ -129,8 +129,8 @@ def _has_mixed_templates(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _LearnedNumbers:
-    """The learned weights.
+class LearnedNumbers:
+    """The learned weights of numbers.
 
     Args:
         are_linked: Whether inference uses the templates over two numbers.
@@ -145,10 +145,13 @@ class _LearnedNumbers:
     is_exact: bool = True
 
 
-def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _LearnedNumbers:
-    """Return the weights of the numbers.
+def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> LearnedNumbers:
+    """Learn the weights of the numbers.
 
     The weights of single numbers are learned first, without the pairs; then all weights together, unless the backend is `local`.
+
+    Raises:
+        DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
     """
     graph, targets = problem.graph, problem.numbers
     assert targets is not None
@@ -190,13 +193,13 @@ def _learn(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> _Lea
         for group in targets.groups:
             if len(numeric_slots(targets.graph, group)) == 2:
                 graph.layout.matrix(weights.weights, group.block)[:] = -MAX_LOG_WEIGHT  # weights of 1e-26
-        return _LearnedNumbers(weights, (("single numbers", first),), len(alone.values), l2, are_linked=False)
+        return LearnedNumbers(weights, (("single numbers", first),), len(alone.values), l2, are_linked=False)
     is_pseudo = backend.name == "pseudo"
     fit = labelled if is_pseudo else complete
     likelihood = (GaussianPseudoLikelihood if is_pseudo else GaussianLikelihood)(fit.graph, fit.values)
     joint = learn("all numbers", fit, likelihood, fit.start_from(alone, first.point), alone.precisions(first.point))
     weights, stages = fit.weights_at(joint.point), (("single numbers", first), ("all numbers", joint))
-    return _LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=True, is_exact=likelihood.is_exact)
+    return LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=True, is_exact=likelihood.is_exact)
 
 
 def _require_numbers(targets: NumericTargets, attribute: np.ndarray) -> None:

@@ -15,7 +15,9 @@ from relcrf.cli.output import print_json, print_line, print_note, print_notes, p
 from relcrf.cli.progress import PrefixedMonitor
 from relcrf.data.frame import require_writable
 from relcrf.data.split_plan import DEFAULT_FOLDS
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.audit import Audit, AuditSettings, find_reasons
+from relcrf.evaluation.number_audit import NumberAudit, audit_numbers
 from relcrf.grounding.variables import VariableBlock
 from relcrf.prediction import find_variable_block
 
@@ -53,7 +55,7 @@ def audit(
     ] = 0,
     safe_csv: SafeCsvOption = False,
 ) -> None:
-    """List labels that the model finds improbable given all other labels, with a proposed value and the main reason.
+    """List labels and numbers that the model finds improbable given all others, with a proposed value.
 
     Example: relcrf audit runs/webkb --data webkb/ --top 50 --out labels.csv
     """
@@ -64,12 +66,22 @@ def audit(
         grounding = tables.ground(fit, display)
         if attribute is not None or out is not None:  # the file contains the labels of one attribute
             attribute = find_variable_block(grounding, attribute).name
-        found = api.audit_labels(
+        arguments = (
             fit.learned,
             grounding,
             AuditSettings(attribute, folds, seed),
             lambda label: PrefixedMonitor(display, label),
         )
+        if has_numbers := any(block.is_numeric for block in grounding.blocks):
+            numbers = audit_numbers(*arguments)
+    if has_numbers:
+        if observed is not None:
+            message = f"'--observed {observed}' selects labels, but {numbers.blocks[0].name} is a number"
+            raise UsageError(Diagnostic("E379", message, hint="omit --observed"))
+        _show_numbers(numbers, run, tables, session, top, out, folds, safe_csv=safe_csv)
+        return
+    with session.show_progress() as display:
+        found = api.audit_labels(*arguments)
         display.start_phase("explaining")
         shown = {block.name: _improbable_rows(found, block, observed, top) for block in found.blocks}
     frames = {block.name: found.table(block, observed) for block in found.blocks}
@@ -118,6 +130,57 @@ def audit(
         )
     else:
         print_note("the weights of the run have seen these labels; --folds 5 learns weights without them")
+    if out is not None:
+        print_line(f"wrote {out}")
+
+
+def _show_numbers(
+    found: NumberAudit,
+    run: Path,
+    tables: GroundingOptions,
+    session: SessionOptions,
+    top: int,
+    out: Path | None,
+    folds: int,
+    *,
+    safe_csv: bool,
+) -> None:
+    """Print the most improbable numbers of each attribute, and write the file."""
+    frames = {block.name: found.table(block) for block in found.blocks}
+    summaries = {block.name: found.summary(block) for block in found.blocks}
+    notes = found.grounding.bound.notes
+    if out is not None:
+        (frame,) = frames.values()
+        notes += write_frame(frame, out, safe_csv=safe_csv, sync=not tables.no_sync)
+    columns = ("observed", "expected", "deviation", "distance")
+    shown = {}
+    for block in found.blocks:
+        first = found.select(block)[0][:top]
+        names, frame = found.grounding.variable_names(first).tolist(), frames[block.name]
+        shown[block.name] = list(zip(names, *(frame[name][:top].tolist() for name in columns), strict=True))
+    if session.as_json:
+        facts = {
+            name: {
+                **asdict(summary),
+                "top": [dict(zip(("variable", *columns), row, strict=True)) for row in shown[name]],
+            }
+            for name, summary in summaries.items()
+        }
+        weights = {"backend": found.backend}
+        print_json({"run": run, "folds": folds, "weights": weights, "audited": facts, "notes": notes, "out": out})
+        return
+    tables.note_cache_use()
+    print_notes(notes)
+    for name, summary in summaries.items():
+        print_table(f"{name}: the most improbable of {summary.numbers:,} numbers", ("number", *columns), shown[name])
+        print_line(
+            f"{name}: audited {summary.numbers:,} numbers; {summary.improbable:,} are improbable, of which at most a tenth "
+            "are expected to be right"
+        )
+    if folds:
+        print_note(f"weights learned by {found.backend}, in {folds:,} folds")
+    else:
+        print_note("the weights of the run have seen these numbers; --folds 5 learns weights without them")
     if out is not None:
         print_line(f"wrote {out}")
 

@@ -178,7 +178,7 @@ COMMANDS = {
         "audit",
         "audit",
         "Understand",
-        "List labels that the model finds improbable given all other labels, with a proposed value and the main reason.",
+        "List labels and numbers that the model finds improbable given all others, with a proposed value.",
     ),
     "fmt": CommandEntry(
         "language", "fmt", "Tools", "Format model files in place, without changing tokens or comments."

@@ -42,6 +42,24 @@ def random_signs(n: int) -> np.ndarray:
     return np.asarray(2 * np.random.default_rng(0).integers(0, 2, (n_probes, n), dtype=np.int8) - 1)
 
 
+def sample_normal(
+    sample: int, diagonal: np.ndarray, first: np.ndarray, second: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Draw a vector whose covariance is a diagonally dominant matrix: a sum of parts of each pair and of the diagonal.
+
+    Its product with the inverse of the matrix has the inverse as covariance (Papandreou & Yuille 2010).
+
+    Args:
+        sample: Number of the sample, which determines the random numbers.
+        diagonal, first, second, values: See `EstimatedInverse`.
+    """
+    n, strength, rng = len(diagonal), np.sqrt(np.abs(values)), np.random.default_rng((1, sample))
+    ends = np.bincount(first, strength**2, n) + np.bincount(second, strength**2, n)
+    at_pair = strength * rng.standard_normal(len(values))
+    own = np.sqrt(np.maximum(diagonal - ends, 0.0)) * rng.standard_normal(n)
+    return np.asarray(own + np.bincount(first, at_pair, n) + np.bincount(second, np.sign(values) * at_pair, n))
+
+
 class EstimatedInverse:
     """Estimates of quantities of the inverse of a matrix, with the interface of `CholeskyFactor`.
 
@@ -131,16 +149,9 @@ class EstimatedInverse:
 
     def _sum_of_squares(self, start: int, stop: int) -> np.ndarray:
         """Return the sum over samples of the squared conditional mean of each variable, in units of its conditional deviation."""
-        n, strength = len(self._diagonal), np.sqrt(np.abs(self._values))
-        ends = np.bincount(self._first, strength**2, n) + np.bincount(self._second, strength**2, n)
-        own = np.sqrt(np.maximum(self._diagonal - ends, 0.0))
-        total = np.zeros(n)
+        total = np.zeros(len(self._diagonal))
         for sample in range(start, stop):
-            rng = np.random.default_rng((1, sample))
-            # The covariance of `right` is the matrix, a sum of its diagonally dominant parts.
-            at_pair = strength * rng.standard_normal(len(strength))
-            right = own * rng.standard_normal(n) + np.bincount(self._first, at_pair, n)
-            right += np.bincount(self._second, np.sign(self._values) * at_pair, n)
+            right = sample_normal(sample, self._diagonal, self._first, self._second, self._values)
             solution, _, _ = self._solve(right * self._scale, NODES[:0], SAMPLE_TOLERANCE)
             total += (right * self._scale - solution[0]) ** 2
         return total

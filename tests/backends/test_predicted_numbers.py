@@ -334,7 +334,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
     for action in (
         lambda: fit.flips(data, "House/0"),
         lambda: fit.ask(data, 3),
-        lambda: fit.audit(data),
         lambda: Predictor(fit),
         lambda: api.joint_log_likelihood(fit, grounding),
         lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),

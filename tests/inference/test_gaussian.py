@@ -5,6 +5,7 @@ import pytest
 from gaussians import condition, dense_precision, random_ends
 from scipy.stats import norm
 
+from relcrf.inference import gaussian
 from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals, PairWeights, PrecisionPattern
 
 SHAPES = [(1, 0), (2, 3), (7, 0), (12, 15), (20, 120)]
@@ -60,6 +61,24 @@ def test_conditional_distribution(pairs, fraction):
         np.testing.assert_allclose(factor.determinant_gradient[1], block[first, second], atol=1e-12)
         ends = pattern.unknown[first], pattern.unknown[second]
         np.testing.assert_array_equal(ends, (pairs.first[pattern.within], pairs.second[pattern.within]))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.6, 1.0])
+def test_distributions_given_all_others(pairs, fraction, monkeypatch):
+    """They are exact if all are known; otherwise, unknown neighbours make the variances estimates."""
+    monkeypatch.setattr(gaussian, "N_LEFT_OUT_SAMPLES", 2_000)
+    rng = np.random.default_rng(3)
+    is_known = rng.permutation(pairs.n) < fraction * pairs.n
+    values, covariance = rng.normal(size=pairs.n), np.linalg.inv(dense_precision(pairs))
+    pattern = ConditionalPattern(pairs.n, pairs.first, pairs.second, is_known)
+    means, variances = pattern.leave_one_out(pairs, values)
+    tolerance = 1e-9 if fraction == 1.0 else 0.05
+    for k, i in enumerate(np.flatnonzero(is_known)):
+        left = np.where(is_known & (np.arange(pairs.n) != i), values, np.nan)
+        expected, block = condition(np.zeros(pairs.n), covariance, left)
+        place = int(np.searchsorted(np.flatnonzero(np.isnan(left)), i))
+        assert means[k] == pytest.approx(expected[place], abs=2 * tolerance)
+        assert variances[k] == pytest.approx(block[place, place], rel=tolerance)
 
 
 def test_pivots_that_are_not_positive_make_the_determinant_undefined():

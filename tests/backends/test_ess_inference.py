@@ -166,6 +166,20 @@ def test_large_components_are_not_compared(monkeypatch):
     assert not any(name.startswith("label_log_likelihood") for name in found)
 
 
+def test_comparison_of_a_region_is_given_the_labels_around_it(monkeypatch):
+    monkeypatch.setattr(ess, "MAX_COMPARED_EDGES", 10)
+    monkeypatch.setattr(ess, "MAX_REGION_EDGES", 400)
+    grounding = MODEL.ground(relcrf.Dataset(page_tables(300, 8, 0)))
+    problem = api.training_problem(grounding)
+    sample = ess._compared_sample(problem, "ess", 0.01)
+    assert set(sample.roles.tolist()) == {Role.FREE, Role.CLAMPED}
+    assert 350 < sample.reduced_graph("ess").n_edges <= 400 < problem.reduced_graph("ess").n_edges
+    fit = api.fit(MODEL, grounding, "ess")
+    assert (fit.summary["edges"], fit.summary["inference"]) == ("all", "bp")
+    score = api.predict(fit, grounding, hidden=sample.roles == Role.FREE).score(subset=sample.roles == Role.FREE)
+    assert fit.summary["label_log_likelihood_all_bp"] == pytest.approx(score.log_likelihood, abs=1e-9)
+
+
 def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():
     training, testing = (MODEL.ground(relcrf.Dataset(page_tables(1200, 8, seed))) for seed in (0, 1))
     fit = api.fit(MODEL, training, "dense")

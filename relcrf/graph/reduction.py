@@ -27,7 +27,7 @@ from relcrf.columns.storage import read_rows
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import score_tables
-from relcrf.kernels.distinct import distinct, number_rows
+from relcrf.kernels.distinct import distinct
 
 CHUNK = 1 << 13
 """Maximum number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
@@ -132,6 +132,7 @@ class ReducedGraph:
         edges: End nodes of each edge, the lower node first, shape (n_edges, 2), int32. Rows are distinct and ascending.
         table_start: Offset of each edge's joint states in flat edge tables, shape (n_edges + 1,).
         agreement: Mask of the edges whose table is a single number, see `Scopes`; None if there are no such edges.
+        table_class: Class of each edge, see `Scopes`; None if it was not determined.
     """
 
     graph: FactorGraph
@@ -144,6 +145,7 @@ class ReducedGraph:
     edge_terms: tuple[TableTerms, ...]
     clique_terms: tuple[CliqueTerms, ...] = ()
     agreement: np.ndarray | None = None
+    table_class: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -218,7 +220,10 @@ class ReducedGraph:
         if self.agreement is not None:
             agreement = np.zeros(len(start) - 1, dtype=bool)
             agreement[: self.n_edges] = self.agreement
-        return Scopes(self.cardinality, start, np.concatenate(node), agreement)
+        table_class = None
+        if self.table_class is not None and not self.clique_terms:
+            table_class = self.table_class
+        return Scopes(self.cardinality, start, np.concatenate(node), agreement, table_class)
 
     def with_agreements(self) -> ReducedGraph:
         """Return the graph with a single number as the table of each edge that has only agreement factors.
@@ -319,33 +324,6 @@ class ReducedGraph:
         edges = self.edges[indices]
         table_start = _table_start(self.cardinality, edges)
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
-
-    def edge_classes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Partition the edges into classes; edges of a class have equal tables for all weights.
-
-        Returns:
-            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor has individual
-            feature values.
-        """
-        row_classes = []
-        for terms in self.edge_terms:
-            rows = slice(None) if terms.factor is None else terms.factor
-            row_classes.append(self.graph.groups[terms.group].features.row_classes(rows))
-        # Refine the classes by one factor of each edge at a time, from the first group to the last.
-        edge_class = number_rows(*self.cardinality[self.edges].T)
-        for terms, row_class in zip(self.edge_terms, row_classes, strict=True):
-            if row_class is None:
-                return None
-            view = number_rows(row_class, terms.base, terms.stride_row, terms.stride_column) + 1
-            rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
-            for k in range(int(rank.max(initial=-1)) + 1):
-                has_rank = rank == k
-                edge_view = np.zeros(self.n_edges, dtype=np.int64)
-                edge_view[terms.target[has_rank]] = view[has_rank]
-                edge_class = number_rows(edge_class, edge_view)
-        first = np.empty(int(edge_class.max(initial=-1)) + 1, dtype=np.int64)
-        first[edge_class[::-1]] = np.arange(self.n_edges)[::-1]
-        return edge_class, first
 
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """Return the graph with reordered nodes, edges and features; sweeps in the new order read memory sequentially.

@@ -9,7 +9,9 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends import ess
+from relcrf.graph import edge_classes
 from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.inference import pair_lanes
 
 MODEL = relcrf.parse("""
 domain Topic = 0..2
@@ -156,6 +158,20 @@ def test_comparison_uses_components_with_edges(monkeypatch):
     tables["page"] = pd.concat((tables["page"], *isolated))
     found = api.fit(MODEL, MODEL.ground(relcrf.Dataset(tables)), "ess").summary
     assert abs(found["label_log_likelihood_all_bp"] - found["label_log_likelihood_tree_exact"]) > 0.1
+
+
+def test_shared_tables_of_pairs_do_not_change_probabilities(monkeypatch):
+    """Test tables of links in both directions, which are transposes of each other, and of pairs with several links."""
+    model = relcrf.parse(str(MODEL).replace("a.topic == b.topic", "a.topic, b.topic"))
+    grounding = model.ground(relcrf.Dataset(page_tables(300, 8, 0)))
+    fit = api.fit(model, grounding, "ess", edges="all", inference="bp")
+    wanted = predict(fit, grounding).probabilities()
+    monkeypatch.setattr(edge_classes, "MIN_CLASSIFIED_EDGES", 1)
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    problem = api.training_problem(grounding)
+    (task,) = ess.EssBackend(edges="all", inference="bp").inference_tasks(problem, fit.learned.vectors)
+    assert sum(lanes.shares_table for lanes in pair_lanes.PairLanes.from_scopes(task.graph.scopes)) >= 2
+    np.testing.assert_allclose(predict(fit, grounding).probabilities(), wanted, atol=1e-10)
 
 
 def test_large_components_are_not_compared(monkeypatch):

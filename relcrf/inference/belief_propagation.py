@@ -373,6 +373,9 @@ class BeliefPropagation(AbstractInference):
             message = np.zeros(n_messages)
         if not tables.log:
             np.exp(message, out=message)
+        is_uniform = start is None and not self.start_spread
+        if is_uniform and not tables.log:
+            return MessageState(message, tables.nodes.copy(), barred)  # all messages are 1
         state = MessageState(message, np.empty(n_states), barred)
         schedules.compute_products(net, tables, state)
         return state

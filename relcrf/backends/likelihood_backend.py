@@ -44,6 +44,8 @@ def maximise_likelihood(
 ) -> OptimiserState:
     """Run one stage of penalised maximum likelihood from what the monitor restores or warm-starts, or else from `start()`.
 
+    The final state is returned without the memory of the optimiser, which may be larger than the graph.
+
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
     """
@@ -75,7 +77,7 @@ def maximise_likelihood(
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)
 
-    return minimiser.minimise(evaluate, state, observe)
+    return replace(minimiser.minimise(evaluate, state, observe), steps=(), changes=())
 
 
 def _start(

@@ -13,6 +13,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.gpu.device import DEVICES
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.edge_classes import with_table_classes
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
@@ -78,7 +79,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
     ) -> InferenceTask:
         """Return the inference task that `AbstractWholeGraphBackend.infer` runs."""
-        graph = self.graph(problem).with_agreements()
+        graph = with_table_classes(self.graph(problem).with_agreements())
         return InferenceTask(
             graph, weights, partial(self.method, observe=observe), is_mean_field=self.inference == "mf"
         )
@@ -131,6 +132,12 @@ class _CheckedInference(AbstractInference):
     def marginals(self, potentials: Potentials) -> Marginals:
         try:
             return self.method.marginals(potentials)
+        except UnsupportedGraphError as error:
+            raise self._usage_error(error) from None
+
+    def node_marginals(self, potentials: Potentials) -> Marginals:
+        try:
+            return self.method.node_marginals(potentials)
         except UnsupportedGraphError as error:
             raise self._usage_error(error) from None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from relcrf.columns.storage import read_rows
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, bag_table, entity_table, relation_table
@@ -20,6 +22,9 @@ MAX_VALUES = 20
 
 QUANTILES = tuple(k / 10 for k in range(1, 10))
 """Quantiles of a column of numbers that separate its bins."""
+
+ROWS_PER_CHUNK = 1 << 22
+"""Number of rows of a bag that are read at a time; 2**22 rows take 48 MiB."""
 
 MICROSECONDS_PER_SECOND = 1e6
 _UNITS = {Time: "time", Datetime: "datetime"}
@@ -96,11 +101,12 @@ def _iter_columns(bound: BoundModel) -> Iterator[_Column]:
         for attribute in (a for a in entity.attributes if not a.latent):
             name, table = f"{entity.name}.{attribute.name}", quoted(entity_table(entity.name))
             if isinstance(attribute.type, Bag):
-                bag, values = quoted(bag_table(entity.name, attribute.name)), bound.domains[attribute.type.domain]
-                yield _Column(name, "code", bag, values, weight='"count"')
-                yield _Column(
-                    f"number of {name}", "size", _sizes_sql(table, bag, "vid", 'sum("count")'), unit="integer"
-                )
+                values = bound.domains[attribute.type.domain]
+                by_value, by_entity = _bag_totals(bound, entity.name, attribute.name, len(values))
+                with _registered(bound, code=np.arange(len(values)), total=by_value) as view:
+                    yield _Column(name, "code", view, values, weight="total")
+                with _registered(bound, size=by_entity) as view:
+                    yield _Column(f"number of {name}", "size", view, unit="integer")
             elif not isinstance(attribute.type, Vector):
                 yield _attribute(name, attribute, table, bound.domains)
     for relation in bound.spec.relations:
@@ -108,17 +114,41 @@ def _iter_columns(bound: BoundModel) -> Iterator[_Column]:
         for k, parameter in enumerate(relation.parameters):
             if bound.spec.entity(parameter.type_name) is not None:
                 entities = quoted(entity_table(parameter.type_name))
-                sizes = _sizes_sql(entities, table, f"a{k}", "count(*)")
+                sizes = _sizes_sql(entities, table, f"a{k}")
                 yield _Column(f"number of {relation.name} by {parameter.name}", "size", sizes, unit="integer")
         for attribute in relation.attributes:
             if not isinstance(attribute.type, Vector | Bag):
                 yield _attribute(f"{relation.name}.{attribute.name}", attribute, table, bound.domains)
 
 
-def _sizes_sql(entities: str, rows: str, owner: str, count: str) -> str:
+def _sizes_sql(entities: str, rows: str, owner: str) -> str:
     """Return SQL of a table with the number of rows of each entity, in the column `size`."""
-    counted = f"SELECT {owner} AS vid, {count} AS n FROM {rows} GROUP BY ALL"
+    counted = f"SELECT {owner} AS vid, count(*) AS n FROM {rows} GROUP BY ALL"
     return f"(SELECT coalesce(n, 0) AS size FROM {entities} LEFT JOIN ({counted}) USING (vid))"
+
+
+def _bag_totals(bound: BoundModel, entity: str, attribute: str, n_values: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the total count of each value and of each entity; DuckDB would map all rows of the bag into memory."""
+    columns = bound.external_tables[bag_table(entity, attribute)]
+    by_value, by_entity = np.zeros(n_values), np.zeros(bound.sizes[entity])
+    for start in range(0, len(columns["vid"]), ROWS_PER_CHUNK):
+        vid, code, count = (
+            read_rows(columns[name], start, start + ROWS_PER_CHUNK) for name in ("vid", "code", "count")
+        )
+        by_value += np.bincount(code, count, n_values)
+        by_entity += np.bincount(vid, count, len(by_entity))
+    return by_value, by_entity
+
+
+@contextmanager
+def _registered(bound: BoundModel, **columns: np.ndarray) -> Iterator[str]:
+    """Provide a table of columns in memory under a name in SQL."""
+    name = "bag_totals"
+    bound.connection.register(name, columns)
+    try:
+        yield name
+    finally:
+        bound.connection.unregister(name)
 
 
 def _attribute(name: str, attribute: AttributeDeclaration, table: str, domains: Mapping[str, Sequence[str]]) -> _Column:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.edge_classes import edge_classes
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, TableTerms
 
@@ -64,7 +65,7 @@ class GatedGraph:
         )
         pairs = _split_parallel_edges(graph)
         pair_class, distinct_pairs = np.arange(pairs.n_edges), pairs
-        classes = pairs.edge_classes() if pairs.n_edges else None
+        classes = edge_classes(pairs) if pairs.n_edges else None
         if classes is not None:
             pair_class, first = classes
             order = np.argsort(first)

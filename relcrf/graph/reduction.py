@@ -23,16 +23,20 @@ from typing import Final
 import numpy as np
 
 from relcrf.columns.offsets import offsets
+from relcrf.columns.storage import read_rows
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import score_tables
-from relcrf.kernels.distinct import distinct, number_rows
+from relcrf.kernels.distinct import distinct
 
 CHUNK = 1 << 13
 """Maximum number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
 
 MAX_CHUNK_CELLS = 1 << 21
 """Maximum number of table entries that are expanded at a time (16 MiB), which limits the chunks of terms with large tables."""
+
+FACTORS_PER_CHUNK = 1 << 20
+"""Number of factors whose free nodes are determined at a time; 2**20 factors over two variables take 30 MiB."""
 
 MAX_COPIED_ROW_BYTES = 64
 """Maximum bytes of features per factor (one cache line) for which `reordered` copies the features in the new order."""
@@ -128,6 +132,7 @@ class ReducedGraph:
         edges: End nodes of each edge, the lower node first, shape (n_edges, 2), int32. Rows are distinct and ascending.
         table_start: Offset of each edge's joint states in flat edge tables, shape (n_edges + 1,).
         agreement: Mask of the edges whose table is a single number, see `Scopes`; None if there are no such edges.
+        table_class: Class of each edge, see `Scopes`; None if it was not determined.
     """
 
     graph: FactorGraph
@@ -140,6 +145,7 @@ class ReducedGraph:
     edge_terms: tuple[TableTerms, ...]
     clique_terms: tuple[CliqueTerms, ...] = ()
     agreement: np.ndarray | None = None
+    table_class: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -214,7 +220,10 @@ class ReducedGraph:
         if self.agreement is not None:
             agreement = np.zeros(len(start) - 1, dtype=bool)
             agreement[: self.n_edges] = self.agreement
-        return Scopes(self.cardinality, start, np.concatenate(node), agreement)
+        table_class = None
+        if self.table_class is not None and not self.clique_terms:
+            table_class = self.table_class
+        return Scopes(self.cardinality, start, np.concatenate(node), agreement, table_class)
 
     def with_agreements(self) -> ReducedGraph:
         """Return the graph with a single number as the table of each edge that has only agreement factors.
@@ -315,33 +324,6 @@ class ReducedGraph:
         edges = self.edges[indices]
         table_start = _table_start(self.cardinality, edges)
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
-
-    def edge_classes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Partition the edges into classes; edges of a class have equal tables for all weights.
-
-        Returns:
-            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor has individual
-            feature values.
-        """
-        row_classes = []
-        for terms in self.edge_terms:
-            rows = slice(None) if terms.factor is None else terms.factor
-            row_classes.append(self.graph.groups[terms.group].features.row_classes(rows))
-        # Refine the classes by one factor of each edge at a time, from the first group to the last.
-        edge_class = number_rows(*self.cardinality[self.edges].T)
-        for terms, row_class in zip(self.edge_terms, row_classes, strict=True):
-            if row_class is None:
-                return None
-            view = number_rows(row_class, terms.base, terms.stride_row, terms.stride_column) + 1
-            rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
-            for k in range(int(rank.max(initial=-1)) + 1):
-                has_rank = rank == k
-                edge_view = np.zeros(self.n_edges, dtype=np.int64)
-                edge_view[terms.target[has_rank]] = view[has_rank]
-                edge_class = number_rows(edge_class, edge_view)
-        first = np.empty(int(edge_class.max(initial=-1)) + 1, dtype=np.int64)
-        first[edge_class[::-1]] = np.arange(self.n_edges)[::-1]
-        return edge_class, first
 
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """Return the graph with reordered nodes, edges and features; sweeps in the new order read memory sequentially.
@@ -468,25 +450,20 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
     pairs: list[tuple[TableTerms, np.ndarray]] = []
     cliques: list[CliqueTerms] = []
     for index, group in enumerate(graph.groups):
-        count, nodes, strides, base = _free_nodes(group, roles, node_of, states)
-        for arity in range(1, int(count.max(initial=0)) + 1):
-            factor = np.flatnonzero(count == arity)
-            if not len(factor):
-                continue
-            node, stride = (rows[:arity].take(factor, axis=1) for rows in (nodes, strides))
+        for arity, (factor, node, stride, base) in _factors_by_arity(group, roles, node_of, states):
             if arity == 1:
-                terms = build_node_terms(index, factor, node[0], base[factor], stride[0])
+                terms = build_node_terms(index, factor, node[0], base, stride[0])
                 node_terms.append(replace(terms, full_tables=_are_full_tables(group, terms)))
             elif arity == 2:
                 swap = node[0] > node[1]
                 low, high = np.where(swap, node[::-1], node)
                 stride = np.where(swap, stride[::-1], stride)
                 pairs.append(
-                    (TableTerms(index, True, factor, low, base[factor], *stride), low * np.int64(len(variables)) + high)
+                    (TableTerms(index, True, factor, low, base, *stride), low * np.int64(len(variables)) + high)
                 )
             else:
                 node, stride = (np.ascontiguousarray(rows.T) for rows in (node, stride))
-                cliques.append(CliqueTerms(index, factor, node, base[factor], stride))
+                cliques.append(CliqueTerms(index, factor, node, base, stride))
 
     edges, edge_terms = _merge_parallel(pairs, len(variables))
     return ReducedGraph(
@@ -502,21 +479,38 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
     )
 
 
-def _free_nodes(
+def _factors_by_arity(
     group: FactorGroup, roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the free nodes of each factor, with the strides and the base of its term.
+) -> list[tuple[int, tuple[np.ndarray, ...]]]:
+    """Return, for each number of free nodes from 1, the indices of the factors, and their nodes, strides and bases.
 
-    Returns:
-        Four arrays: the number of free nodes of each factor, 0 if a variable is absent, shape (n_factors,); the free
-        nodes in scope order, padded with -1, shape (arity, n_factors); the stride of each free node, shape (arity,
-        n_factors); and the base of each factor, shape (n_factors,).
+    Nodes and strides have shape (arity, n); factors are read in chunks, which bound the memory.
     """
-    shape = len(group.scope), group.n_factors
+    found: dict[int, list[tuple[np.ndarray, ...]]] = {}
+    scope = [*group.scope]
+    for first in range(0, group.n_factors, FACTORS_PER_CHUNK):
+        rows = [read_rows(variable, first, min(first + FACTORS_PER_CHUNK, group.n_factors)) for variable in scope]
+        count, nodes, strides, base = _free_nodes(rows, group.strides, roles, node_of, states)
+        for arity in range(1, int(count.max(initial=0)) + 1):
+            factor = np.flatnonzero(count == arity)
+            if len(factor):
+                node, stride = (part[:arity].take(factor, axis=1) for part in (nodes, strides))
+                found.setdefault(arity, []).append((factor + first, node, stride, base[factor]))
+    return [(n, tuple(np.concatenate(parts, -1) for parts in zip(*found[n], strict=True))) for n in sorted(found)]
+
+
+def _free_nodes(
+    scope: Sequence[np.ndarray], stride_of: Sequence[int], roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the number of free nodes of each factor, 0 if a variable is absent; the nodes; their strides; and the base.
+
+    Nodes and strides have shape (arity, n_factors), in scope order; missing nodes are -1.
+    """
+    shape = len(scope), len(scope[0])
     nodes, strides = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
-    base, count = np.zeros(group.n_factors, dtype=np.int32), np.zeros(group.n_factors, dtype=np.int32)
-    present = np.ones(group.n_factors, dtype=bool)
-    for position, (variable, stride) in enumerate(zip(group.scope, group.strides, strict=True)):
+    base, count = np.zeros(shape[1], dtype=np.int32), np.zeros(shape[1], dtype=np.int32)
+    present = np.ones(shape[1], dtype=bool)
+    for position, (variable, stride) in enumerate(zip(scope, stride_of, strict=True)):
         role, node = roles[variable], node_of[variable]
         present &= role != Role.ABSENT
         clamped = role == Role.CLAMPED

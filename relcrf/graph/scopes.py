@@ -31,12 +31,15 @@ class Scopes:
         agreement: Mask of agreement (Potts) factors, shape (n_factors,), bool; None if there are none. The table of an
             agreement is a single number: the log potential if all its nodes have the same state. Otherwise the log
             potential is 0. All nodes of an agreement have the same cardinality.
+        table_class: Class of each factor, shape (n_factors,); the tables of a class are equal for all potentials for which
+            the scopes are used. None if this is not known.
     """
 
     cardinality: np.ndarray
     start: np.ndarray
     node: np.ndarray
     agreement: np.ndarray | None = field(default=None)
+    table_class: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Convert arrays to the types that kernels are compiled for: contiguous, writeable, int32 or int64."""

@@ -138,6 +138,13 @@ class BeliefPropagation(AbstractInference):
             )
 
     def marginals(self, potentials: Potentials) -> Marginals:
+        return self._marginals(potentials, np.empty(int(self.scopes.table_start[-1])))
+
+    def node_marginals(self, potentials: Potentials) -> Marginals:
+        return self._marginals(potentials, np.empty(0))
+
+    def _marginals(self, potentials: Potentials, factors: np.ndarray) -> Marginals:
+        """Return the marginals, those of factors in the flat array `factors` unless it is empty."""
         if self.device == "gpu":
             verdict = self._flood_on_gpu(potentials, maximum=False)
             value, nodes, factors = self._gpu.beliefs()
@@ -146,10 +153,12 @@ class BeliefPropagation(AbstractInference):
         bound = None
         if found.trees is not None and self._is_possible(found):
             found, bound = self._optimise_appearance(potentials, found)
-        nodes, factors = np.empty(int(self.scopes.state_start[-1])), np.empty(int(self.scopes.table_start[-1]))
-        count = np.empty(self.scopes.n_nodes)
+        nodes, count = np.empty(int(self.scopes.state_start[-1])), np.empty(self.scopes.n_nodes)
+        belief = np.empty(int(np.diff(self.scopes.table_start).max(initial=0)))
         value = float(
-            beliefs.compute_beliefs(found.network, found.tables, found.state, self._scratch, count, nodes, factors)
+            beliefs.compute_beliefs(
+                found.network, found.tables, found.state, self._scratch, count, belief, nodes, factors
+            )
         )
         result = Marginals(value if bound is None else bound, nodes, factors, found.verdict)
         return self._check_marginals(potentials, result)
@@ -214,7 +223,8 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _lanes(self) -> list[PairLanes]:
-        return PairLanes.from_scopes(self.scopes)
+        # Appearance probabilities make the tables of a class different.
+        return PairLanes.from_scopes(self.scopes if self.appearance is None else replace(self.scopes, table_class=None))
 
     def _optimise_appearance(self, potentials: Potentials, found: Propagation) -> tuple[Propagation, float]:
         """Minimise the upper bound over the appearance probabilities by the Frank-Wolfe method, with a line search.
@@ -276,7 +286,7 @@ class BeliefPropagation(AbstractInference):
             verdict = self._run_flooding(net, tables, state, scaled, tolerance)
         else:
             verdict = self._iterate(self._make_step(net, tables, state, tolerance), tolerance)
-        message = np.log(state.message) if linear else state.message
+        message = np.log(state.message, out=state.message) if linear else state.message
         return Propagation(trees, net, *self._log_state(net, scaled, maximum, message), verdict)
 
     def _flood_on_gpu(self, potentials: Potentials, maximum: bool) -> Verdict:
@@ -363,6 +373,9 @@ class BeliefPropagation(AbstractInference):
             message = np.zeros(n_messages)
         if not tables.log:
             np.exp(message, out=message)
+        is_uniform = start is None and not self.start_spread
+        if is_uniform and not tables.log:
+            return MessageState(message, tables.nodes.copy(), barred)  # all messages are 1
         state = MessageState(message, np.empty(n_states), barred)
         schedules.compute_products(net, tables, state)
         return state
@@ -450,8 +463,7 @@ class BeliefPropagation(AbstractInference):
 
         verdict = self._iterate(flood, tolerance)
         for lanes, _, message, _ in lane_groups:
-            begin = net.message_start[scopes.start[lanes.factors], None]
-            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(message)
+            lanes.store_messages(message, state.message, net.message_start[scopes.start])
         return verdict
 
     def _is_possible(self, found: Propagation) -> bool:

@@ -15,6 +15,9 @@ from relcrf.kernels.threads import map_lanes
 CELLS_PER_CHUNK = 1 << 16
 """Number of cells that are exponentiated at a time; this number of cells fits into the cache of a core."""
 
+MIN_SHARING_PAIRS = 1 << 12
+"""Minimum number of pairs with equal tables for which a separate group is formed; each group has a cost per round."""
+
 
 @dataclass(frozen=True)
 class PairLanes:
@@ -27,6 +30,7 @@ class PairLanes:
         first, second: Cardinalities of the first and the second node.
         is_agreement: True if the pairs are agreement factors; see `Scopes`.
         state_starts: Offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
+        shares_table: True if all pairs have equal tables; the number of pairs is then a multiple of `LANES`.
     """
 
     factors: np.ndarray
@@ -34,31 +38,35 @@ class PairLanes:
     second: int
     is_agreement: bool
     state_starts: np.ndarray
+    shares_table: bool = False
 
     @classmethod
     def from_scopes(cls, scopes: Scopes) -> list[PairLanes]:
-        """Return the layouts of all pairs of the scopes, one per shape."""
+        """Return the layouts of all pairs of the scopes: one for each large class of equal tables, one per shape for the rest."""
         pairs = np.flatnonzero(scopes.arity == 2)
         ends = scopes.node[scopes.start[pairs, None] + np.arange(2)]
         shape = np.column_stack((scopes.cardinality[ends], scopes.is_agreement[pairs]))
         out = []
         for first, second, is_agreement in distinct_rows(shape):
             members = np.flatnonzero((shape == (first, second, is_agreement)).all(axis=1))
-            start = np.full((-(-len(members) // LANES) * LANES, 2), scopes.state_start[-1])
-            start[: len(members)] = scopes.state_start[ends[members]]
-            out.append(cls(pairs[members], int(first), int(second), bool(is_agreement), _to_lanes(start)))
+            for group, shares_table in _divide_by_table(scopes, pairs, members):
+                start = np.full((-(-len(group) // LANES) * LANES, 2), scopes.state_start[-1])
+                start[: len(group)] = scopes.state_start[ends[group]]
+                layout = int(first), int(second), bool(is_agreement), _to_lanes(start), shares_table
+                out.append(cls(pairs[group], *layout))
         return out
 
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
         """Return potentials in the linear domain with maximum 1 per pair, shape (n_blocks, n_cells, LANES).
 
-        An agreement factor has two cells, one for equal and one for different states.
+        An agreement factor has two cells, one for equal and one for different states. Pairs that share a table have a single
+        block.
         """
         n_cells = 2 if self.is_agreement else self.first * self.second
-        out = np.ones((len(self.state_starts), n_cells, LANES))
+        out = np.ones((1 if self.shares_table else len(self.state_starts), n_cells, LANES))
         step = max(CELLS_PER_CHUNK // (n_cells * LANES), 1)
         for block in range(0, len(out), step):
-            factors = self.factors[block * LANES : (block + step) * LANES]
+            factors = self.factors[block * LANES : min(block + step, len(out)) * LANES]
             rows = np.zeros((len(out[block : block + step]) * LANES, n_cells))
             logs = rows[: len(factors)]
             if self.is_agreement:
@@ -72,16 +80,21 @@ class PairLanes:
         return out
 
     def to_lanes(self, messages: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Return linear messages in lanes; the inverse is `messages_by_pair`.
+        """Return linear messages in lanes; the inverse is `store_messages`.
 
         Args:
             messages: Flat linear messages of all factors.
             start: Offset of the messages of each factor.
         """
-        rows = np.ones((len(self.state_starts) * LANES, self.first + self.second))
-        cells = start[self.factors, None] + np.arange(self.first + self.second)
-        rows[: len(self.factors)] = messages[cells]
-        return _to_lanes(rows)
+        width = self.first + self.second
+        out = np.ones((len(self.state_starts), width, LANES))
+        step = max(CELLS_PER_CHUNK // (width * LANES), 1)
+        for block in range(0, len(out), step):
+            factors = self.factors[block * LANES : (block + step) * LANES]
+            rows = np.ones((len(out[block : block + step]) * LANES, width))
+            rows[: len(factors)] = messages[start[factors, None] + np.arange(width)]
+            out[block : block + step] = rows.reshape(-1, LANES, width).transpose(0, 2, 1)
+        return out
 
     def appearance(self, appearance: np.ndarray) -> np.ndarray:
         """Return the appearance probabilities in lanes, shape (n_blocks, LANES); shape (0, LANES) if all are 1."""
@@ -115,7 +128,7 @@ class PairLanes:
                 maximum,
                 damping,
                 appearance[first:last],
-                tables[first:last],
+                tables if self.shares_table else tables[first:last],
                 self.state_starts[first:last],
                 message[first:last],
                 product,
@@ -123,20 +136,45 @@ class PairLanes:
             )
             return float(ratio), out
 
-        ratios, products = zip(*map_lanes(len(message), tables.size, flood_blocks), strict=True)
+        cost = len(message) * tables[0].size
+        ratios, products = zip(*map_lanes(len(message), cost, flood_blocks), strict=True)
 
         def multiply(first: int, last: int) -> None:
             for each in products[1:]:
                 next_product[first:last] *= each[first:last]
 
         if len(products) > 1:
-            map_lanes(len(next_product), tables.size, multiply)
+            map_lanes(len(next_product), cost, multiply)
         return float(max(ratios))
 
-    def messages_by_pair(self, message: np.ndarray) -> np.ndarray:
-        """Return, for each pair, the message to the first node and then to the second node, shape (n_pairs, first + second)."""
-        rows = message.transpose(0, 2, 1).reshape(-1, self.first + self.second)
-        return np.asarray(rows[: len(self.factors)])
+    def store_messages(self, message: np.ndarray, messages: np.ndarray, start: np.ndarray) -> None:
+        """Write messages in lanes to the flat messages of all factors; the inverse of `to_lanes`."""
+        width = self.first + self.second
+        step = max(CELLS_PER_CHUNK // (width * LANES), 1)
+        for block in range(0, len(message), step):
+            factors = self.factors[block * LANES : (block + step) * LANES]
+            rows = message[block : block + step].transpose(0, 2, 1).reshape(-1, width)
+            messages[start[factors, None] + np.arange(width)] = rows[: len(factors)]
+
+
+def _divide_by_table(scopes: Scopes, pairs: np.ndarray, members: np.ndarray) -> list[tuple[np.ndarray, bool]]:
+    """Divide pairs of one shape into groups that share a table and the rest; return each group, and whether it shares one.
+
+    Args:
+        pairs: Factor indices of all pairs.
+        members: Indices of the pairs of the shape in `pairs`.
+    """
+    if scopes.table_class is None:
+        return [(members, False)]
+    table_class = scopes.table_class[pairs[members]]
+    order = np.argsort(table_class, kind="stable")
+    shared, rest = [], []
+    for group in np.split(members[order], np.flatnonzero(np.diff(table_class[order])) + 1):
+        n_shared = len(group) // LANES * LANES if len(group) >= MIN_SHARING_PAIRS else 0
+        shared.append(group[:n_shared])
+        rest.append(group[n_shared:])
+    remaining = np.sort(np.concatenate(rest))
+    return [(group, True) for group in shared if len(group)] + ([(remaining, False)] if len(remaining) else [])
 
 
 def _to_lanes(rows: np.ndarray) -> np.ndarray:

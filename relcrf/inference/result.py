@@ -114,6 +114,10 @@ class AbstractInference(ABC):
     def marginals(self, potentials: Potentials) -> Marginals:
         """Compute marginals of nodes and factors, and the log partition function."""
 
+    def node_marginals(self, potentials: Potentials) -> Marginals:
+        """Compute marginals of nodes, and the log partition function; some methods then leave `factors` empty."""
+        return self.marginals(potentials)
+
     def partition(self, potentials: Potentials) -> PartitionFunction:
         """Compute the log partition function; some methods need less time than for marginals."""
         return self.marginals(potentials).partition

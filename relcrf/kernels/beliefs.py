@@ -22,9 +22,9 @@ from relcrf.kernels.messages import (
 )
 
 
-@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
-def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
-    """Write the beliefs of all nodes and factors to the flat arrays `nodes` and `factors`.
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT, FLAT)
+def compute_beliefs(net, tables, state, scratch, count, belief, nodes, factors):
+    """Write the beliefs of all nodes and factors to the flat arrays `nodes` and, unless it is empty, `factors`.
 
     The belief of an *agreement* factor is one number: the probability that all its nodes have the same state.
 
@@ -32,6 +32,7 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
         tables: the potentials, in the form for sum-product with log messages.
         count: overwritten by the counting number of each node, shape (n_nodes,). The counting number is 1 minus the sum
             of the appearance probabilities of the node's factors.
+        belief: scratch for the belief of one factor, shape (largest number of cells,).
 
     Returns:
         Minus the Bethe free energy: the sum over factors of appearance probability * log partition, plus the sum over
@@ -57,16 +58,19 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
             log_agreeing, log_differing = normalise(agreeing[:k]), normalise(differing[:k])
             log_either = semiring_add(log_agreeing, log_differing, tables.log, tables.maximum)
             value += log_either + max(weight, 0.0)
-            factors[begin] = np.exp(log_agreeing - log_either)
+            belief[0] = np.exp(log_agreeing - log_either)
         else:
             state_index[:] = 0
             cell = begin
             while cell >= 0:
-                factors[cell] = tables.logs[cell]
+                belief[cell - begin] = tables.logs[cell]
                 for q in range(first, stop):
-                    factors[cell] += cavities[q - first, state_index[q - first]]
+                    belief[cell - begin] += cavities[q - first, state_index[q - first]]
                 cell = advance_cell(net.factors, first, stop, first - 1, state_index, cell)
-            value += normalise(factors[begin : net.factors.table_start[f + 1]])
+            value += normalise(belief[: net.factors.table_start[f + 1] - begin])
+        if len(factors):
+            for cell in range(begin, net.factors.table_start[f + 1]):
+                factors[cell] = belief[cell - begin]
         total += net.appearance[f] * value
     for v in range(len(net.factors.cardinality)):
         first, stop = net.factors.state_start[v], net.factors.state_start[v + 1]

@@ -89,7 +89,8 @@ def flood(first, second, agreement, maximum, damping, appearance, tables, ends, 
         agreement: whether the factors of all pairs are agreements.
         damping: weight of the old log message in the new log message.
         appearance: appearance probability of each pair, shape (n_blocks, LANES); shape (0, LANES) if all are 1.
-        tables: shape (n_blocks, first * second, LANES), with largest entry 1. Agreements have 2 rows: equal, differing.
+        tables: shape (n_blocks, first * second, LANES), with largest entry 1. Agreements have 2 rows: equal, differing. A
+            single block contains the tables of all blocks.
         ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
         message: messages to the first and to the second node, shape (n_blocks, first + second, LANES); overwritten.
         product, next_product: products of all nodes, flat over states; new messages are multiplied into `next_product`.
@@ -113,10 +114,11 @@ def flood(first, second, agreement, maximum, damping, appearance, tables, ends, 
             for i in range(LANES):
                 inverted[i] = 1.0 / old[i]
                 value[i] *= inverted[i]
+        table = tables[min(block, len(tables) - 1)]
         if agreement:
-            _agreement_messages(first, maximum, tables[block], cavity, new, top)
+            _agreement_messages(first, maximum, table, cavity, new, top)
         else:
-            _compute_table_messages(first, second, maximum, tables[block], cavity, new)
+            _compute_table_messages(first, second, maximum, table, cavity, new)
         for side in range(2):
             lo, hi = (0, first) if side == 0 else (first, k)
             top[:] = 0.0

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.edge_classes import edge_classes, with_table_classes
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
@@ -123,7 +124,7 @@ class SharedEdgeTables:
 
 def shared_edge_tables(graph: ReducedGraph) -> SharedEdgeTables | None:
     """Return the distinct edge tables of a graph, or None if few edges have equal tables."""
-    classes = graph.edge_classes() if graph.n_edges else None
+    classes = edge_classes(graph) if graph.n_edges else None
     if classes is None:
         return None
     class_of_edge, first_edge = classes
@@ -340,7 +341,7 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _compact(self) -> ReducedGraph:
-        return self.graph.with_agreements()
+        return with_table_classes(self.graph.with_agreements())
 
     @cached_property
     def _inference(self) -> AbstractInference:

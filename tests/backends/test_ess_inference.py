@@ -9,7 +9,9 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends import ess
+from relcrf.graph import edge_classes
 from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.inference import pair_lanes
 
 MODEL = relcrf.parse("""
 domain Topic = 0..2
@@ -158,12 +160,40 @@ def test_comparison_uses_components_with_edges(monkeypatch):
     assert abs(found["label_log_likelihood_all_bp"] - found["label_log_likelihood_tree_exact"]) > 0.1
 
 
+def test_shared_tables_of_pairs_do_not_change_probabilities(monkeypatch):
+    """Test tables of links in both directions, which are transposes of each other, and of pairs with several links."""
+    model = relcrf.parse(str(MODEL).replace("a.topic == b.topic", "a.topic, b.topic"))
+    grounding = model.ground(relcrf.Dataset(page_tables(300, 8, 0)))
+    fit = api.fit(model, grounding, "ess", edges="all", inference="bp")
+    wanted = predict(fit, grounding).probabilities()
+    monkeypatch.setattr(edge_classes, "MIN_CLASSIFIED_EDGES", 1)
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    problem = api.training_problem(grounding)
+    (task,) = ess.EssBackend(edges="all", inference="bp").inference_tasks(problem, fit.learned.vectors)
+    assert sum(lanes.shares_table for lanes in pair_lanes.PairLanes.from_scopes(task.graph.scopes)) >= 2
+    np.testing.assert_allclose(predict(fit, grounding).probabilities(), wanted, atol=1e-10)
+
+
 def test_large_components_are_not_compared(monkeypatch):
     monkeypatch.setattr(ess, "MAX_COMPARED_EDGES", 10)
     monkeypatch.setattr(ess, "MAX_TABLE_CELLS", 1000)
     found = api.fit(MODEL, MODEL.ground(relcrf.Dataset(page_tables(300, 8, 0))), "ess").summary
     assert (found["edges"], found["inference"]) == ("tree", "exact")
     assert not any(name.startswith("label_log_likelihood") for name in found)
+
+
+def test_comparison_of_a_region_is_given_the_labels_around_it(monkeypatch):
+    monkeypatch.setattr(ess, "MAX_COMPARED_EDGES", 10)
+    monkeypatch.setattr(ess, "MAX_REGION_EDGES", 400)
+    grounding = MODEL.ground(relcrf.Dataset(page_tables(300, 8, 0)))
+    problem = api.training_problem(grounding)
+    sample = ess._compared_sample(problem, "ess", 0.01)
+    assert set(sample.roles.tolist()) == {Role.FREE, Role.CLAMPED}
+    assert 350 < sample.reduced_graph("ess").n_edges <= 400 < problem.reduced_graph("ess").n_edges
+    fit = api.fit(MODEL, grounding, "ess")
+    assert (fit.summary["edges"], fit.summary["inference"]) == ("all", "bp")
+    score = api.predict(fit, grounding, hidden=sample.roles == Role.FREE).score(subset=sample.roles == Role.FREE)
+    assert fit.summary["label_log_likelihood_all_bp"] == pytest.approx(score.log_likelihood, abs=1e-9)
 
 
 def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():

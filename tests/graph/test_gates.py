@@ -7,6 +7,7 @@ from graphs import dense_features, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relcrf.graph.edge_classes import edge_classes
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
 from relcrf.graph.gated_graph import GatedGraph
@@ -160,7 +161,7 @@ def test_edge_classes_have_equal_tables_and_are_few(graph, seed):
     roles = np.zeros(graph.n_variables, dtype=np.int8)
     roles[:] = Role.FREE
     reduced = reduce_graph(graph, roles, np.full(graph.n_variables, -1))
-    kind, first = reduced.edge_classes()
+    kind, first = edge_classes(reduced)
     rng = np.random.default_rng(seed)
     assert kind.shape == (reduced.n_edges,) and (np.diff(np.sort(first)) > 0).all()
     np.testing.assert_array_equal(kind[first], np.arange(len(first)))
@@ -198,7 +199,7 @@ def test_pair_classes_equal_distinct_tables(graph, seed):
 def test_individual_features_prevent_classes():
     graph, _ = graph_with_one_group(SCOPES["expanded"], FEATURES["keys and numbers"], None)
     reduced = reduce_graph(graph, np.full(6, Role.FREE, dtype=np.int8), np.full(6, -1))
-    assert reduced.edge_classes() is None
+    assert edge_classes(reduced) is None
     gated = GatedGraph.from_reduced(reduced)
     assert gated.distinct_pairs is gated.pairs
     np.testing.assert_array_equal(gated.pair_class, np.arange(6))

@@ -1,5 +1,6 @@
 """Belief propagation beyond the conformance table: bounds, agreement of schedules, verdicts and settings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -9,6 +10,7 @@ from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, netw
 
 import relcrf
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference import pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.kernels import threads
@@ -168,3 +170,35 @@ def test_threads_share_a_large_graph_with_the_same_bits(damping, monkeypatch):
     for other in found[1:]:
         assert other.log_partition == found[0].log_partition
         np.testing.assert_array_equal(other.nodes, found[0].nodes)
+
+
+@pytest.mark.parametrize("appearance", [None, "trees"])
+@pytest.mark.parametrize("with_agreements", [False, True])
+def test_shared_tables_do_not_change_results(monkeypatch, with_agreements, appearance):
+    """Test pairs with four tables on a grid, of which three tables fill one or more blocks of lanes."""
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    rng = np.random.default_rng(0)
+    edges = grid_edges(20, 30)
+    table_class = rng.choice(4, size=len(edges), p=[0.5, 0.25, 0.2, 0.05])
+    is_agreement = table_class == 1 if with_agreements else None
+    scopes, potentials = network(rng, np.full(600, 3), edges, 0.4, is_agreement)
+    tables = rng.normal(scale=0.4, size=(4, 9))
+    sizes = np.diff(scopes.table_start)
+    potentials = Potentials(
+        potentials.nodes, np.concatenate([tables[c][:n] for c, n in zip(table_class, sizes, strict=True)])
+    )
+    shared = replace(scopes, table_class=table_class)
+    assert sum(lanes.shares_table for lanes in pair_lanes.PairLanes.from_scopes(shared)) == 3
+    settings = {"tolerance": 1e-12, "damping": 0.1, "appearance": appearance}
+    wanted, found, nodes = (
+        BeliefPropagation(scopes, **settings).marginals(potentials),
+        BeliefPropagation(shared, **settings).marginals(potentials),
+        BeliefPropagation(shared, **settings).node_marginals(potentials),
+    )
+    assert found.verdict.is_good and nodes.factors.size == 0
+    for each in (found, nodes):
+        np.testing.assert_allclose(each.nodes, wanted.nodes, atol=1e-10)
+        assert each.log_partition == pytest.approx(wanted.log_partition, rel=1e-10)
+    np.testing.assert_allclose(found.factors, wanted.factors, atol=1e-10)
+    score = BeliefPropagation(shared, **settings).map_states(potentials).score
+    assert score == pytest.approx(BeliefPropagation(scopes, **settings).map_states(potentials).score)

@@ -149,13 +149,15 @@ def test_max_marginals_match_reference(kind, schedule):
 @pytest.mark.parametrize("agreement", [False, True])
 @pytest.mark.parametrize("reweighted", [False, True])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
-def test_lanes(first, second, reweighted, agreement, maximum):
-    """Test a round of flooding on two blocks of pairs with shared nodes."""
+@pytest.mark.parametrize("shares_table", [False, True])
+def test_lanes(shares_table, first, second, reweighted, agreement, maximum):
+    """Test a round of flooding on two blocks of pairs with shared nodes, with a table per pair or the same block of tables."""
     if agreement:
         second = first
     rng = np.random.default_rng(0)
     width, n_blocks, n_states, damping = first + second, 2, 40, 0.2
-    tables = rng.random((n_blocks, 2 if agreement else first * second, pair_flooding.LANES))
+    n_cells = 2 if agreement else first * second
+    tables = rng.random((1 if shares_table else n_blocks, n_cells, pair_flooding.LANES))
     ends = rng.integers(n_states - 5, size=(n_blocks, 2, pair_flooding.LANES))
     message, product, next_product = (
         rng.random((n_blocks, width, pair_flooding.LANES)),
@@ -172,7 +174,7 @@ def test_lanes(first, second, reweighted, agreement, maximum):
         for lane in range(pair_flooding.LANES):
             i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
             m = np.split(old[block, :, lane], [first])
-            table = tables[block, :, lane]
+            table = tables[min(block, len(tables) - 1), :, lane]
             table = np.where(np.eye(first), *table) if agreement else table.reshape(first, second)
             to_first = table * (product[j] / m[1])
             to_second = table.T * (product[i] / m[0])

@@ -16,7 +16,6 @@ from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
 from relcrf.report.holdout import evaluate_holdout
-from relcrf.serving.predictor import Predictor
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +309,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
         lambda: fit.flips(data, "House/0"),
         lambda: fit.ask(data, 3),
         lambda: fit.audit(data),
-        lambda: Predictor(fit),
         lambda: api.joint_log_likelihood(fit, grounding),
         lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
         lambda: standard_errors_from_data(fit.learned, grounding),

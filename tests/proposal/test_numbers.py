@@ -95,6 +95,13 @@ def test_whole_numbers_and_wide_ranges():
     assert templates(draft)["change"].endswith("by standardise(v.change)")
 
 
+def test_numbers_with_many_links_are_not_tried(folder, monkeypatch):
+    draft = propose_model(relcrf.Dataset(folder), "House.price")
+    monkeypatch.setattr(trial, "MAX_FACTOR_ENTRIES", 10)
+    same, result = trial.choose_model(draft)
+    assert same is draft and not result.scores and "--backend pseudo" in result.reason
+
+
 def test_sequences_and_common_entities():
     rng = np.random.default_rng(1)
     words = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from relcrf.api import Fit, Model, Prediction, load, load_fit, parse
     from relcrf.data.dataset import Dataset
     from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
-    from relcrf.estimators import ESSCRFClassifier, RelationalCRF
+    from relcrf.estimators import ESSCRFClassifier, RelationalCRF, RelationalCRFRegressor
     from relcrf.progress_reporting import progress
     from relcrf.serving.predictor import Predictor
 
@@ -25,7 +25,7 @@ _PUBLIC_MODULES = {
     **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
     "Predictor": "relcrf.serving.predictor",
     "progress": "relcrf.progress_reporting",
-    **dict.fromkeys(("ESSCRFClassifier", "RelationalCRF"), "relcrf.estimators"),
+    **dict.fromkeys(("ESSCRFClassifier", "RelationalCRF", "RelationalCRFRegressor"), "relcrf.estimators"),
 }
 
 _SUBPACKAGES = ("datasets",)
@@ -42,6 +42,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "RelationalCRF",
+    "RelationalCRFRegressor",
     "RelcrfError",
     "UsageError",
     "datasets",

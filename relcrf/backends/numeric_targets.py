@@ -71,7 +71,9 @@ def require_no_numbers(spec: ModelSpec, action: str) -> None:
     names = [f"{entity.name}.{a.name}" for entity in spec.entities for a in entity.attributes if a.is_number]
     if names:
         message = f"{action} does not support models that predict numbers, such as {names[0]}"
-        hint = "use predict, evaluate, explain, report or audit, or a model without 'predict' before this attribute"
+        hint = (
+            "use predict, evaluate, explain, report, audit or serve, or a model without 'predict' before this attribute"
+        )
         raise UsageError(Diagnostic("E379", message, hint=hint))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import typer
 from relcrf.cli.flat_options import JsonOption, MemoryOption
 from relcrf.cli.output import console, print_json, print_line, print_note, print_notes, print_table
 from relcrf.cli.progress import show_progress
+from relcrf.evaluation.measures import Score
 from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal.aggregate_models import FORMS
 from relcrf.proposal.proposal import Proposal, propose
@@ -105,14 +107,19 @@ def _print_trial(trial: ModelTrial) -> None:
     if trial.reason:
         print_note(f"the model was not tried on held-out labels: {trial.reason}")
         return
-    names = {"majority": "the most frequent value", "local": "the model without relations", BACKEND: "the model"}
-    rows = [(names[name], score.accuracy, score.log_likelihood) for name, score in trial.scores.items()]
+    first = next(iter(trial.scores.values()))
+    majority = "the most frequent value" if math.isnan(first.mae) else "the mean"
+    names = {"majority": majority, "local": "the model without relations", BACKEND: "the model"}
+    rows = [(names[name], *_measures(score).values()) for name, score in trial.scores.items()]
     if trial.aggregates is not None:
         _print_aggregates(trial.aggregates)
-    n_labels = next(iter(trial.scores.values())).n
-    print_table(
-        f"trial: predictions of {n_labels:,} held-out labels", ("prediction", "accuracy", "log-likelihood"), rows
-    )
+    print_table(f"trial: predictions of {first.n:,} held-out labels", ("prediction", *_measures(first)), rows)
+
+
+def _measures(score: Score) -> dict[str, float]:
+    """Return the accuracy or the error, and the log-likelihood, by the heading of the column."""
+    error = {"accuracy": score.accuracy} if math.isnan(score.mae) else {"mean absolute error": score.mae}
+    return {**error, "log-likelihood": score.log_likelihood}
 
 
 def _print_aggregates(trial: AggregateTrial) -> None:
@@ -126,13 +133,14 @@ def _print_aggregates(trial: AggregateTrial) -> None:
     names = {NO_AGGREGATES: "no aggregates", **FORMS}
     rows = [
         (
-            f"{names[each.form]}{' *' if each.form == trial.chosen else ''}", each.score.accuracy, each.score.log_likelihood,
+            f"{names[each.form]}{' *' if each.form == trial.chosen else ''}", *_measures(each.score).values(),
             f"{each.gain:+.4f} ± {each.standard_error:.4f}",
         )
         for each in trial.forms
         if each.score is not None
     ]  # fmt: skip
-    columns = ("aggregates in the model", "accuracy", "log-likelihood", "gain ± standard error")
+    measures = next(_measures(each.score) for each in trial.forms if each.score is not None)
+    columns = ("aggregates in the model", *measures, "gain ± standard error")
     models = "models" if trial.system == BACKEND else "models without relations"
     print_table(f"{models} on the held-out labels of {trial.n_folds} of 5 folds (*: chosen)", columns, rows)
     for each in trial.forms:
@@ -163,7 +171,7 @@ def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
         "tried_next": [p.name for p in draft.templates if not p.is_active],
         "variables": draft.n_variables,
         "labelled": draft.n_labelled,
-        "trial": {n: asdict(score) for n, score in project.trial.scores.items()} if project.trial else {},
+        "trial": {n: score.as_dict() for n, score in project.trial.scores.items()} if project.trial else {},
         "aggregates": _aggregates_as_dict(project.trial.aggregates if project.trial else None),
         "commands": list(project.commands),
         "notes": list(draft.notes),
@@ -181,7 +189,10 @@ def _aggregates_as_dict(trial: AggregateTrial | None) -> dict[str, object]:
         "folds": trial.n_folds,
         "proposed": trial.n_proposed,
         "warnings": list(trial.warnings),
-        "forms": [{**asdict(each), "gain": each.gain if each.score else None} for each in trial.forms],
+        "forms": [
+            {**asdict(each), "score": each.score and each.score.as_dict(), "gain": each.gain if each.score else None}
+            for each in trial.forms
+        ],
         "aggregates": [
             {"name": each.name, "text": each.text, "association": association, "is_in_model": is_kept}
             for each, association, is_kept in trial.aggregates

@@ -193,6 +193,12 @@ class BoundModel:
         sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
 
+    def numbers(self, entity: str, attribute: str) -> np.ndarray:
+        """Return the values of a predicted number by vid, shape (n,), float64; a missing number is nan."""
+        column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
+        sql = f"SELECT coalesce({column}, 'nan')::DOUBLE AS value FROM {table} ORDER BY vid"
+        return np.asarray(self.connection.execute(sql).fetchnumpy()["value"], dtype=np.float64)
+
     def vectors(self, entity: str, attribute: str) -> np.ndarray:
         """Return a vector attribute of all entities, shape (n, length)."""
         length = self.vector_lengths[entity, attribute]

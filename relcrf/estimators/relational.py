@@ -1,4 +1,4 @@
-"""A scikit-learn estimator for relational models; it predicts data frames for tables, or labels for keys of entities."""
+"""Scikit-learn estimators for relational models; they predict data frames for tables, or labels for keys of entities."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
 from relcrf.api import Model
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.registry import DEFAULT_BACKEND
 from relcrf.data.frame import Frame
 from relcrf.data.given_data import to_dataset
@@ -22,7 +22,7 @@ from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
-from relcrf.prediction import find_variable_block
+from relcrf.prediction import Prediction, find_variable_block
 from relcrf.progress_reporting import progress_monitor
 from relcrf.proposal.draft import propose_model
 
@@ -30,33 +30,11 @@ ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 """Names of the estimator's parameters; all other parameters are settings of the backend."""
 
 
-class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """An estimator that trains a relational model with a backend.
+class AbstractRelationalEstimator(BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """The parameters, the ground graph and the pickling of `RelationalCRF` and `RelationalCRFRegressor`."""
 
-    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
-    in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these
-    tables, and y contains the labels of these entities, so that scikit-learn can split the entities (`cross_val_score`,
-    `GridSearchCV`). The labels of other entities are not used.
-
-    Fitted estimators can be pickled. They contain the model as the files of a run folder, and `tables` as the path of the
-    tables or as data frames.
-
-    Args:
-        model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
-        backend: name of the backend; `auto` compares the other backends on held-out labels, and chooses the settings, so
-            that settings need the name of another backend.
-        attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several
-            attributes. A proposed model predicts this attribute.
-        tables: dataset with the entities whose keys are in X, or None.
-        settings: settings of the backend, such as `l2=0.5`.
-
-    Attributes:
-        model_: the given or proposed `Model`; `str(model_)` returns the text of the model.
-        fit_: the result of `relcrf.fit`: the model with learned weights.
-        classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
-        feature_names_in_: the columns of the tables, as `table.column`; with `tables`, the column with the keys if X in `fit`
-            is a data frame.
-    """
+    predicts_numbers: ClassVar[bool]
+    """Whether the attribute is a number."""
 
     settings: Mapping[str, Any] = MappingProxyType({})
 
@@ -84,9 +62,9 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         proposal = getattr(self, "_proposal", "")
         return f"{text}: {proposal}" if proposal else text
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False  # X contains tables, or keys of entities
+    def _with_table_inputs(self, tags: Any) -> Any:
+        """Return scikit-learn's tags of the estimator; X contains tables, or keys of entities."""
+        tags.input_tags.two_d_array = False
         tags.input_tags.one_d_array = tags.input_tags.string = tags.input_tags.dict = True
         tags.target_tags.required = self.tables is not None
         return tags
@@ -99,7 +77,7 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         """Return all parameters and settings by name."""
         return {**{name: getattr(self, name) for name in ESTIMATOR_PARAMETERS}, **self.settings}
 
-    def set_params(self, **params: Any) -> RelationalCRF:
+    def set_params(self, **params: Any) -> Self:
         """Change parameters and settings; settings are validated by `fit`."""
         for name, value in params.items():
             if name in ESTIMATOR_PARAMETERS:
@@ -110,14 +88,8 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
 
     # Learning and predicting
 
-    def fit(self, X: Any, y: Any = None) -> RelationalCRF:
-        """Learn the weights; see the class for X and y.
-
-        Raises:
-            ModelError: if the model has errors.
-            DataError: if the tables have errors, a key or label is unknown, or X and y differ in length.
-            UsageError: if a parameter or setting is invalid.
-        """
+    def _learn(self, X: Any, y: Any) -> Self:
+        """Learn the weights; see `fit`."""
         with progress_monitor() as watch:
             grounding = self._ground(X if self.tables is None else self.tables, watch.report_grounding)
         if self.tables is None:
@@ -125,7 +97,6 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             self.feature_names_in_ = np.array([f"{t.name}.{c}" for t in tables for c in t.columns], dtype=object)
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
-        require_no_numbers(grounding.spec, "the estimator of labels of keys")
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         if y is None or len(y) != len(variables):
@@ -133,71 +104,37 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             raise DataError(Diagnostic("E366", message, hint="pass one label for each key"))
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
-        states[variables] = _label_codes(block, y)
-        self._grounding, self._states, self._attribute = replace(grounding, states=states), states, block.name
+        states[variables], numbers = self._read_labels(block, y)
+        given = None
+        if numbers is not None:
+            given = grounding.numbers.copy()
+            given[block.start : block.start + block.count] = np.nan
+            given[variables] = numbers
+        self._states, self._numbers, self._attribute = states, given, block.name
+        self._grounding = replace(grounding, states=states, given_numbers=given)
         self.__dict__.pop("feature_names_in_", None)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.array([_key_column(X, block.argument_names[0])], dtype=object)
-        values = _convert_values(block.values, y)
-        self._order = np.array(_sort_order(values.tolist()))
-        self.classes_ = values[self._order]
         self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
 
-    def predict(self, X: Any) -> Any:
-        """Return the most probable values.
+    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the states of labels, and their numbers if the attribute is a number.
 
-        Returns:
-            With `tables`, the label of each key, shape (n,). Otherwise, a data frame of the same library as X with one row
-            for each missing value. Its columns are the key and the value, named as in the model, and `probability`. If the
-            model predicts several attributes and `attribute` is None, a mapping of such data frames by attribute.
+        Raises:
+            DataError: if a label is not a value of the attribute.
         """
-        check_is_fitted(self, "fit_")
-        if self.tables is not None:
-            return self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return self._predict_frames(X, with_probabilities=False)
+        raise NotImplementedError
 
-    def predict_proba(self, X: Any) -> Any:
-        """Return probabilities, shape (n, n_classes); without `tables`, the data frames of `predict` plus columns `p_...`."""
-        check_is_fitted(self, "fit_")
-        if self.tables is None:
-            return self._predict_frames(X, with_probabilities=True)
+    def _predict_keys(self, X: Any) -> tuple[Prediction, str, np.ndarray]:
+        """Return the prediction without the labels of the keys, the attribute, and the row of each key in the prediction."""
         grounding = self._training_grounding()
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
         hidden[variables] = True
         prediction = api.predict(self.fit_, grounding, hidden=hidden)
-        rows = np.searchsorted(prediction.variables(block.name), variables)
-        return prediction.probabilities(block.name)[rows][:, self._order]
-
-    def transform(self, X: Any) -> Any:
-        """Return the probabilities of `predict_proba` as features for the next step of a pipeline.
-
-        Raises:
-            UsageError: the estimator has no `tables`, so that X does not have a row for each entity.
-        """
-        if self.tables is None:
-            message = "probabilities as features need an estimator with 'tables'"
-            raise UsageError(Diagnostic("E366", message, hint="pass tables=..., and keys of entities as X"))
-        return self.predict_proba(X)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the name of each probability, such as `Page.category=course`, shape (n_classes,)."""
-        check_is_fitted(self, "classes_")
-        return np.array([f"{self._attribute}={value}" for value in self.classes_], dtype=object)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
-
-        Without `tables`, all of these labels are hidden during prediction.
-        """
-        check_is_fitted(self, "fit_")
-        if self.tables is not None:
-            return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
-        grounding = self.fit_.ground(X)
-        prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
-        return prediction.score(self.attribute).accuracy
+        return prediction, block.name, np.searchsorted(prediction.variables(block.name), variables)
 
     def _predict_frames(self, X: Any, *, with_probabilities: bool) -> Any:
         """Return frames of predictions.
@@ -234,16 +171,185 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                     f"the tables have {len(grounding.states):,} variables and had {len(self._states):,} in training"
                 )
                 raise DataError(Diagnostic("E366", message, hint="fit the estimator again"))
-            self._grounding = replace(grounding, states=self._states)
+            self._grounding = replace(grounding, states=self._states, given_numbers=self._numbers)
         return self._grounding
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         block = find_variable_block(grounding, self.attribute)
+        if block.is_numeric != self.predicts_numbers:
+            message = f"'{block.name}' is {'' if block.is_numeric else 'not '}a number"
+            other = "RelationalCRFRegressor" if block.is_numeric else "RelationalCRF"
+            raise UsageError(Diagnostic("E379", message, hint=f"use {other}, or name another attribute"))
         if block.attribute is None:
             raise UsageError(
                 Diagnostic("E310", f"'{block.name}' is not an attribute", hint="name an attribute of an entity")
             )
         return block
+
+
+class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimator):  # type: ignore[misc, unused-ignore]
+    """An estimator that trains a relational model with a backend.
+
+    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
+    in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these
+    tables, and y contains the labels of these entities, so that scikit-learn can split the entities (`cross_val_score`,
+    `GridSearchCV`). The labels of other entities are not used.
+
+    Fitted estimators can be pickled. They contain the model as the files of a run folder, and `tables` as the path of the
+    tables or as data frames.
+
+    Args:
+        model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
+        backend: name of the backend; `auto` compares the other backends on held-out labels, and chooses the settings, so
+            that settings need the name of another backend.
+        attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several
+            attributes. A proposed model predicts this attribute.
+        tables: dataset with the entities whose keys are in X, or None.
+        settings: settings of the backend, such as `l2=0.5`.
+
+    Attributes:
+        model_: the given or proposed `Model`; `str(model_)` returns the text of the model.
+        fit_: the result of `relcrf.fit`: the model with learned weights.
+        classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
+        feature_names_in_: the columns of the tables, as `table.column`; with `tables`, the column with the keys if X in `fit`
+            is a data frame.
+    """
+
+    predicts_numbers = False
+
+    def __sklearn_tags__(self) -> Any:
+        return self._with_table_inputs(super().__sklearn_tags__())
+
+    def fit(self, X: Any, y: Any = None) -> RelationalCRF:
+        """Learn the weights; see the class for X and y.
+
+        Raises:
+            ModelError: if the model has errors.
+            DataError: if the tables have errors, a key or label is unknown, or X and y differ in length.
+            UsageError: if a parameter or setting is invalid.
+        """
+        return self._learn(X, y)
+
+    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        states = _label_codes(block, y)
+        values = _convert_values(block.values, y)
+        self._order = np.array(_sort_order(values.tolist()))
+        self.classes_ = values[self._order]
+        return states, None
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable values.
+
+        Returns:
+            With `tables`, the label of each key, shape (n,). Otherwise, a data frame of the same library as X with one row
+            for each missing value. Its columns are the key and the value, named as in the model, and `probability`. If the
+            model predicts several attributes and `attribute` is None, a mapping of such data frames by attribute.
+        """
+        check_is_fitted(self, "fit_")
+        if self.tables is not None:
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return self._predict_frames(X, with_probabilities=False)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities, shape (n, n_classes); without `tables`, the data frames of `predict` plus columns `p_...`."""
+        check_is_fitted(self, "fit_")
+        if self.tables is None:
+            return self._predict_frames(X, with_probabilities=True)
+        prediction, attribute, rows = self._predict_keys(X)
+        return prediction.probabilities(attribute)[rows][:, self._order]
+
+    def transform(self, X: Any) -> Any:
+        """Return the probabilities of `predict_proba` as features for the next step of a pipeline.
+
+        Raises:
+            UsageError: the estimator has no `tables`, so that X does not have a row for each entity.
+        """
+        if self.tables is None:
+            message = "probabilities as features need an estimator with 'tables'"
+            raise UsageError(Diagnostic("E366", message, hint="pass tables=..., and keys of entities as X"))
+        return self.predict_proba(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the name of each probability, such as `Page.category=course`, shape (n_classes,)."""
+        check_is_fitted(self, "classes_")
+        return np.array([f"{self._attribute}={value}" for value in self.classes_], dtype=object)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
+
+        Without `tables`, all of these labels are hidden during prediction.
+        """
+        check_is_fitted(self, "fit_")
+        if self.tables is not None:
+            return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+        grounding = self.fit_.ground(X)
+        prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
+        return prediction.score(self.attribute).accuracy
+
+
+class RelationalCRFRegressor(RegressorMixin, AbstractRelationalEstimator):  # type: ignore[misc, unused-ignore]
+    """An estimator that trains a relational model of a number with a backend.
+
+    X, y, the parameters and the attributes are those of `RelationalCRF`, without `classes_`. A model is proposed only if
+    `attribute` names the number.
+    """
+
+    predicts_numbers = True
+
+    def __sklearn_tags__(self) -> Any:
+        return self._with_table_inputs(super().__sklearn_tags__())
+
+    def fit(self, X: Any, y: Any = None) -> RelationalCRFRegressor:
+        """Learn the weights; see the class for X and y.
+
+        Raises:
+            ModelError: if the model has errors.
+            DataError: if the tables have errors, a key is unknown, a label is not a number, or X and y differ in length.
+            UsageError: if a parameter or setting is invalid, or the attribute is not a number.
+        """
+        return self._learn(X, y)
+
+    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        try:
+            numbers = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.array([np.nan])
+        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+            message = f"a label of {block.name} is not a finite number"
+            raise DataError(Diagnostic("E366", message, hint="pass one number for each key"))
+        return np.zeros(len(numbers), dtype=np.int32), numbers
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return the expected values.
+
+        Args:
+            return_std: whether to return the standard deviations, too; only with `tables`.
+
+        Returns:
+            With `tables`, the expected value of each key, shape (n,). Otherwise, a data frame of the same library as X with one
+            row for each missing value; see `Prediction.table`.
+        """
+        check_is_fitted(self, "fit_")
+        if self.tables is None:
+            return self._predict_frames(X, with_probabilities=False)
+        prediction, attribute, rows = self._predict_keys(X)
+        means = prediction.means(attribute)[rows]
+        return (means, prediction.deviations(attribute)[rows]) if return_std else means
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R2 for the keys in X or, without `tables`, for all observed numbers of X.
+
+        Without `tables`, all observed values are hidden during prediction.
+        """
+        check_is_fitted(self, "fit_")
+        if self.tables is not None:
+            return float(super().score(X, y, sample_weight))
+        grounding = self.fit_.ground(X)
+        block = self._block(grounding)
+        prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
+        variables = prediction.variables(block.name)
+        observed = grounding.states[variables] >= 0
+        return float(r2_score(grounding.numbers[variables[observed]], prediction.means(block.name)[observed]))
 
 
 _FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {

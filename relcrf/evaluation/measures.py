@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -40,16 +41,18 @@ class Score:
         accuracy: The fraction of variables whose most probable state is the label.
         log_likelihood: The mean log-probability of the label, in nats.
         n: The number of variables.
+        mae: The mean absolute error of predicted numbers, which have no accuracy.
     """
 
     accuracy: float
     log_likelihood: float
     n: int
+    mae: float = float("nan")
 
     def as_dict(self) -> dict[str, float]:
-        """Return the fields as a JSON object; a number has no accuracy."""
-        accuracy = {} if self.accuracy != self.accuracy and self.n else {"accuracy": self.accuracy}
-        return {**accuracy, "log_likelihood": self.log_likelihood, "n": self.n}
+        """Return the fields as a JSON object: the accuracy of labels, or the mean absolute error of numbers."""
+        error = {"accuracy": self.accuracy} if math.isnan(self.mae) else {"mae": self.mae}
+        return {**error, "log_likelihood": self.log_likelihood, "n": self.n}
 
 
 def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:

@@ -67,10 +67,11 @@ class ScoredNumbers:
         return np.asarray(2.0 * norm.sf(np.abs(self.truth - self.means) / self.deviations))
 
     def score(self) -> Score:
-        """Return the mean log density as log-likelihood; a number has no accuracy."""
+        """Return the mean log density as log-likelihood, and the mean absolute error; a number has no accuracy."""
         if not len(self.truth):
             return Score(float("nan"), float("nan"), 0)
-        return Score(float("nan"), -float(self.item_measures["log_loss"].mean()), len(self.truth))
+        means = {name: float(self.item_measures[name].mean()) for name in ("log_loss", "mae")}
+        return Score(float("nan"), -means["log_loss"], len(self.truth), means["mae"])
 
     def measures(self, weights: np.ndarray | None = None, names: Sequence[str] | None = None) -> dict[str, float]:
         """Return the measures `names` (default: `measure_names`); nan if a measure is undefined.

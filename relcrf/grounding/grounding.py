@@ -57,6 +57,7 @@ class Grounding:
         bindings: number of bindings of each template, by the name of the template.
         domains: values of every domain, in the order of the codes.
         gate_grounder: grounder of the gates; it runs when the gates are first read.
+        given_numbers: numbers that replace those of the data, shape (n_variables,); None for those of the data.
     """
 
     spec: ModelSpec
@@ -69,6 +70,7 @@ class Grounding:
     bindings: Mapping[str, int]
     domains: Mapping[str, Sequence[str]]
     gate_grounder: GateGrounder
+    given_numbers: np.ndarray | None = None
 
     def __repr__(self) -> str:
         factors = sum(group.n_factors for group in self.graph.groups)
@@ -95,6 +97,8 @@ class Grounding:
     @cached_property
     def numbers(self) -> np.ndarray:
         """Value of each variable that is a number, shape (n_variables,); nan if unknown, and for discrete variables."""
+        if self.given_numbers is not None:
+            return self.given_numbers
         nothing = np.broadcast_to(np.nan, self.graph.n_variables)
         if not any(block.is_numeric for block in self.blocks):
             return nothing

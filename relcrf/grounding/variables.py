@@ -12,7 +12,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.empty_domain import empty_domain_error
-from relcrf.data.names import attribute_column, entity_table, listed_table, relation_table
+from relcrf.data.names import listed_table, relation_table
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.estimate import check_budget
@@ -159,9 +159,7 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 def read_numbers(bound: BoundModel, block: VariableBlock) -> np.ndarray:
     """Return the values of a block of numbers in the data, shape (count,), float64; nan if unknown."""
-    column, table = quoted(attribute_column(block.attribute or "")), quoted(entity_table(block.owner))
-    query = f"SELECT coalesce({column}, 'nan')::DOUBLE AS value FROM {table} ORDER BY vid"
-    return np.asarray(bound.connection.execute(query).fetchnumpy()["value"], dtype=np.float64)
+    return bound.numbers(block.owner, block.attribute or "")
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:

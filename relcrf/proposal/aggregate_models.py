@@ -27,7 +27,7 @@ from relcrf.model.typing import NameScope
 from relcrf.proposal.aggregates import ProposedAggregate, enumerate_aggregates, enumerate_label_counts
 from relcrf.proposal.draft import ModelDraft
 from relcrf.proposal.schema import ProposedAttribute
-from relcrf.proposal.templates import ProposedTemplate, binder_name
+from relcrf.proposal.templates import ProposedTemplate, binder_name, standardised_terms
 
 MAX_SELECTED = 24
 """Maximum number of aggregates of a model: those with the largest association with the training labels."""
@@ -43,7 +43,7 @@ MAX_MISSING = 0.9
 
 FORMS = {
     "linear": "a weight for each aggregate and label",
-    "learned": "a classifier of the attributes and the aggregates",
+    "learned": "a learned feature of the attributes and the aggregates",
 }
 """The forms in which a model contains aggregates, with descriptions."""
 
@@ -56,36 +56,42 @@ class AggregateValues:
         n_proposed: The number of enumerated aggregates, including those that are constant, repeated or too expensive.
         label_counts: Further inputs of a classifier: numbers of labels of linked entities, whose values depend on the labels
             that are known.
+        is_number: Whether the target is a number.
     """
 
     aggregates: tuple[ProposedAggregate, ...]
     values: np.ndarray
     n_proposed: int
     label_counts: tuple[ProposedAggregate, ...] = ()
+    is_number: bool = False
 
-    def associations(self, states: np.ndarray, train: np.ndarray) -> np.ndarray:
+    def associations(self, labels: np.ndarray, train: np.ndarray) -> np.ndarray:
         """Return the association of each aggregate with the training labels, shape (n_aggregates,).
 
         It is the fraction of the variance of the ranks between labels: the statistic of Kruskal and Wallis, divided by the
-        number of labels minus one. Missing values have the median rank.
+        number of labels minus one. For a number, it is the squared rank correlation. Missing values have the median rank.
 
         Args:
-            states: The labels of the entities, shape (n_entities,).
+            labels: The labels of the entities, states or numbers, shape (n_entities,).
             train: Mask of the training labels, shape (n_entities,).
         """
-        labels, values = states[train], self.values[train]
+        labels, values = labels[train], self.values[train]
         present = ~np.isnan(values)
         ranks = np.where(present, scipy.stats.rankdata(values, axis=0, nan_policy="omit"), 0.0)
         ranks = np.where(present, ranks - ranks.sum(axis=0) / np.maximum(present.sum(axis=0), 1), 0.0)
         total = (ranks**2).sum(axis=0)
-        between = sum(
-            (ranks[labels == y].sum(axis=0) ** 2 / (labels == y).sum() for y in np.unique(labels)), np.zeros(1)
-        )
+        if self.is_number:
+            order = scipy.stats.rankdata(labels) - 0.5 * (len(labels) + 1)
+            between = (order @ ranks) ** 2 / max(float(order @ order), 1.0)
+        else:
+            between = sum(
+                (ranks[labels == y].sum(axis=0) ** 2 / (labels == y).sum() for y in np.unique(labels)), np.zeros(1)
+            )
         return np.asarray(between / np.where(total > 0, total, 1.0))
 
-    def select(self, states: np.ndarray, train: np.ndarray) -> tuple[int, ...]:
+    def select(self, labels: np.ndarray, train: np.ndarray) -> tuple[int, ...]:
         """Return the indices, ascending, of the aggregates with the largest association with the training labels."""
-        strength = self.associations(states, train)
+        strength = self.associations(labels, train)
         best = np.argsort(-strength, kind="stable")[:MAX_SELECTED]
         return tuple(sorted(int(k) for k in best if strength[k] > 0))
 
@@ -107,7 +113,7 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
         counts = enumerate_label_counts(draft.analysis)
         texts = ", ".join(each.text for each in (*proposed, *counts))
         declaration = (
-            f"feature aggregates_({x}: {entity}) = classifier of {x}.{target.attributes[0].name} from {texts}\n"
+            f"feature aggregates_({x}: {entity}) = {target.learner} of {x}.{target.attributes[0].name} from {texts}\n"
         )
         (feature,) = learned_features(api.parse(f"{draft.text}\n{declaration}").spec)
         definition = feature.definition
@@ -147,7 +153,7 @@ def compute_aggregates(draft: ModelDraft, seconds: float) -> AggregateValues:
                 if labels.neighbours is not None and labels.neighbours.pairs.nnz:
                     label_counts.append(each)
     values = np.stack(columns, axis=1) if columns else np.zeros((0, 0))
-    return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts))
+    return AggregateValues(tuple(kept), values, len(proposed), tuple(label_counts), target.is_number)
 
 
 def _count_rows(plan: Plan, degrees: DegreeCache) -> int:
@@ -179,12 +185,12 @@ def templates_with(
 ) -> list[ProposedTemplate]:
     """Return the templates of a draft and a template with aggregates.
 
-    The classifier of the form `learned` replaces the templates of evidence that it reads completely.
+    The classifier or regressor of the form `learned` replaces the templates of evidence that it reads completely.
 
     Args:
         selected: Indices of the aggregates.
         form: One of `FORMS`.
-        estimator: The estimator of the classifier; empty to choose between estimators.
+        estimator: The estimator of the form `learned`; empty to choose between estimators.
     """
     target = draft.analysis.target
     assert target.entity is not None
@@ -198,19 +204,18 @@ def templates_with(
         terms = []
         for each, k in zip(aggregates, selected, strict=True):
             term, column = f"{each.name}({x})", found.values[:, k]
-            is_skewed = np.nanmin(column) >= 0 and np.nanmax(column) > 20
-            terms.append(f"standardise({f'log1p({term})' if is_skewed else term})")
+            terms.append(standardised_terms(term, np.nanmin(column), np.nanmax(column), target))
         comment = f"{label} depends on {len(aggregates)} aggregates: a weight for each aggregate and label"
     else:
         inputs = [f"{x}.{each.name}" for each in own] + [f"{each.name}({x})" for each in aggregates]
         inputs += [each.text for each in found.label_counts]
         features.append(
             f"# an estimator of scikit-learn, which is trained on the training labels\n"
-            f"feature summary({x}: {entity.name}) = classifier of {x}.{label} from {', '.join(inputs)}"
+            f"feature summary({x}: {entity.name}) = {target.learner} of {x}.{label} from {', '.join(inputs)}"
             + (f' using "{estimator}"' if estimator else "")
         )
         terms = [f"summary({x})"]
-        comment = f"{label} depends on a classifier of {len(own)} attributes and {len(aggregates)} aggregates"
+        comment = f"{label} depends on a {target.learner} of {len(own)} attributes and {len(aggregates)} aggregates"
         comment += ", and of the labels of linked entities" if found.label_counts else ""
         omitted = {each.column for k, each in enumerate(found.aggregates) if k not in selected}
         covered = {f"{entity.name}.{each.name}" for each in own} | {each.column for each in aggregates} - omitted - {""}

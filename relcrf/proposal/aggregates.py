@@ -84,9 +84,12 @@ def enumerate_aggregates(analysis: TableAnalysis) -> list[ProposedAggregate]:
 
 
 def enumerate_label_counts(analysis: TableAnalysis) -> list[ProposedAggregate]:
-    """Return the numbers of labels of each value over one and two hops, which are allowed as inputs of a classifier."""
+    """Return the numbers of labels of each value over one and two hops, which are allowed as inputs of a classifier.
+
+    There are none if the target is a number.
+    """
     entity = analysis.target.entity
-    if entity is None or len(analysis.target.attributes) != 1:
+    if entity is None or len(analysis.target.attributes) != 1 or analysis.target.is_number:
         return []
     (label,) = analysis.target.attributes
     return [
@@ -200,7 +203,7 @@ class _AggregateBuilder:
                 text = f"count {{ {names} where {path.condition} and {equals} }}"
                 comment = f"number by {path.title} with {attribute.name} {value}"
                 yield self._aggregate(f"n_{label}_{attribute_name(value, 'value')}", text, comment, column)
-        elif attribute.type in ("integer", "real"):
+        elif attribute.is_number:
             for function in ("mean", "max", "min", "sum"):
                 text = f"{function} {{ {term} where {path.condition} }}"
                 yield self._aggregate(

@@ -52,7 +52,8 @@ def count_labels(analysis: TableAnalysis) -> list[LabelBalance]:
     for attribute in target.attributes:
         bars = _count_values(connection, attribute.scan, attribute.column)
         known = sum(bar.count for bar in bars)
-        found.append(LabelBalance(f"{target.entity.name}.{attribute.name}", bars, known, target.entity.size - known))
+        shown = () if attribute.is_number else bars
+        found.append(LabelBalance(f"{target.entity.name}.{attribute.name}", shown, known, target.entity.size - known))
     return found
 
 
@@ -81,12 +82,12 @@ def measure_links(analysis: TableAnalysis) -> list[tuple[str, str, Homophily]]:
     """Return the agreement of the labels of linked entities, as triples (attribute, link, agreement).
 
     Two entities are linked if a row refers to both, or if they share an entity: rows refer to each of them and to that
-    entity, which at most MAX_NEIGHBOURS entities share.
+    entity, which at most MAX_NEIGHBOURS entities share. Numbers are not compared.
     """
     entity, candidates, found = analysis.target.entity, analysis.schema.candidates, []
     own = next((c for c in candidates if entity is not None and analysis.schema.types.get(id(c)) is entity), None)
     for attribute in analysis.target.attributes:
-        if entity is None or attribute.key is None:
+        if entity is None or attribute.key is None or attribute.is_number:
             continue
         for table in analysis.tables:
             ends = _list_ends(table, candidates)

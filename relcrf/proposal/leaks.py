@@ -28,7 +28,7 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
     """Return the attributes of the predicted entities that may contain a label, as pairs (attribute, reason).
 
     For each value of an attribute (or each of 20 groups of its numbers), the most frequent label of a half of the rows is
-    compared with the labels of the other half.
+    compared with the labels of the other half. The labels of a number are 20 groups, too.
     """
     entity, targets = analysis.target.entity, analysis.target.attributes
     if entity is None:
@@ -42,12 +42,11 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
     connection.execute(_sample_sql(targets, tested, is_labelled, n_parts))
     sampled = f", in a sample of {n_labelled // n_parts:,} rows" if n_parts > 1 else ""
     for k, target in enumerate(targets):
+        label = _group_sql(target, f"y{k}")
         for j, attribute in enumerate(tested):
-            value = (
-                f"a{j}" if attribute.is_discrete else f"ntile({N_QUANTILES}) OVER (ORDER BY {_order_sql(attribute, j)})"
-            )
+            value = _group_sql(attribute, f"a{j}")
             ((rows, right, frequent),) = connection.execute(
-                f"WITH t AS (SELECT {value} AS a, y{k} AS y, half FROM {_SAMPLE} "
+                f"WITH t AS (SELECT {value} AS a, {label} AS y, half FROM {_SAMPLE} "
                 f"WHERE a{j} IS NOT NULL AND y{k} IS NOT NULL), "
                 "g AS (SELECT a, mode(y) AS guess FROM t WHERE half = 0 GROUP BY a) "
                 "SELECT count(*), count(*) FILTER (g.guess = t.y), "
@@ -87,9 +86,13 @@ def _sample_sql(
     )
 
 
-def _order_sql(attribute: ProposedAttribute, index: int) -> str:
+def _group_sql(attribute: ProposedAttribute, cell: str) -> str:
+    """Return SQL of the value of a discrete attribute, or of the group of another one, whose cells are in a column."""
+    return cell if attribute.is_discrete else f"ntile({N_QUANTILES}) OVER (ORDER BY {_order_sql(attribute, cell)})"
+
+
+def _order_sql(attribute: ProposedAttribute, cell: str) -> str:
     """Return SQL of a value that orders the cells of an attribute."""
-    cell = f"a{index}"
     match attribute.type:
         case "integer" | "real":
             return f"TRY_CAST({cell} AS DOUBLE)"

@@ -96,7 +96,7 @@ class _Declarations:
             )
             self.domains[name] = f"domain {name} = open"
             return f"bag of {name}"
-        return attribute.type
+        return "real" if is_target and attribute.is_number else attribute.type
 
     def render_relation(self, relation: ProposedRelation) -> str:
         arguments = ", ".join(f"{a.name}: {a.type_name}" for a in relation.arguments)

@@ -39,6 +39,11 @@ class ProposedAttribute:
     key: str | None = None
 
     @property
+    def is_number(self) -> bool:
+        """True if the values are numbers."""
+        return self.type in ("integer", "real")
+
+    @property
     def is_discrete(self) -> bool:
         """True if the number of values is finite, so that each value can have separate weights."""
         return self.type in ("enumeration", "open", "bool")

@@ -34,6 +34,16 @@ class PredictionTarget:
         return tuple(f"{self.entity.name}.{attribute.name}" for attribute in self.attributes) if self.entity else ()
 
     @property
+    def is_number(self) -> bool:
+        """True if the target is an attribute whose values are numbers."""
+        return any(attribute.is_number for attribute in self.attributes)
+
+    @property
+    def learner(self) -> str:
+        """The kind of learned features of the target."""
+        return "regressor" if self.is_number else "classifier"
+
+    @property
     def name(self) -> str:
         """The name of the target, as `--predict` accepts it."""
         if self.relation is not None:
@@ -53,6 +63,8 @@ class PredictionTarget:
 def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[PredictionTarget, list[str]]:
     """Return the prediction target, and the names of at most eight other possible targets.
 
+    A number is a target only if it is requested.
+
     Args:
         requested: `Table.column`, `column` if only one table contains it, or the table of a relation; None to choose
             the most plausible target.
@@ -60,36 +72,39 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
     Raises:
         UsageError: `requested` (E373), or every column and relation (E369), is unsuitable as a target.
     """
-    ranked = _rank_targets(schema)
+    ranked, numbers = _rank_targets(schema), _numbers(schema)
     if requested is None:
         if not ranked:
             hint = "add a relation or a column with few values, such as labels"
+            if numbers:
+                hint += f", or predict a number with --predict {numbers[0].name}"
             raise UsageError(Diagnostic("E369", "these tables have nothing that could be predicted", hint=hint))
         return ranked[0][1], [target.name for _, target in ranked[1:9]]
     table, _, column = requested.partition(".")
     by_name = [target for _, target in ranked if _matches_name(target, table, column)]
     by_column = [target for _, target in ranked if not column and _has_column(target, table)]
-    if by_name or len(by_column) == 1:
-        (target, *_) = by_name or by_column
+    matches = _matches_name if column else lambda target, name, _: _has_column(target, name)
+    numbers = [target for target in numbers if matches(target, table, column)]
+    if by_name or len(by_column + numbers) == 1:
+        (target, *_) = by_name or by_column or numbers
         return target, [other.name for _, other in ranked if other is not target][:8]
     names = [target.name for _, target in ranked]
     hint = suggestion(requested, names) or (
         f"choose one of {listing(names)}" if names else "add a column with few values"
     )
-    if number := _find_number(schema, table, column):
-        hint = f"models of numbers are not proposed; write 'predict {number} : real' in a model (see docs/how-to/numbers.md)"
+    if numbers:
+        hint = f"choose one of {listing([target.name for target in by_column + numbers])}"
     raise UsageError(Diagnostic("E373", f"'{requested}' cannot be predicted", hint=hint))
 
 
-def _find_number(schema: ProposedSchema, table: str, column: str) -> str:
-    """Return the name of the numeric attribute that `Table.column` or `column` names; empty if there is none."""
-    for entity in schema.entities:
-        is_table = not column or fold_name(table) in (fold_name(entity.name), fold_name(entity.table))
-        for attribute in entity.attributes:
-            names = (fold_name(attribute.name), fold_name(attribute.column))
-            if is_table and attribute.type in ("real", "integer") and fold_name(column or table) in names:
-                return attribute.name
-    return ""
+def _numbers(schema: ProposedSchema) -> list[PredictionTarget]:
+    """Return a target for each number of an entity type."""
+    return [
+        PredictionTarget(f"a number with {attribute.distinct:,} values", entity, (attribute,))
+        for entity in schema.entities
+        for attribute in entity.attributes
+        if attribute.is_number
+    ]
 
 
 def _matches_name(target: PredictionTarget, table: str, column: str) -> bool:

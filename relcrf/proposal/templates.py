@@ -16,6 +16,9 @@ MAX_TABLE_VALUES = 40
 MAX_NEIGHBOURS = 50
 """Maximum degree of an entity whose neighbours are paired; a common neighbour of larger degree is weak evidence."""
 
+MIN_SKEWED = 20
+"""Minimum upper limit of positive numbers whose logarithm is a feature."""
+
 
 @dataclass(frozen=True)
 class ProposedTemplate:
@@ -87,7 +90,8 @@ class _TemplateBuilder:
     def _add_for_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         x, label = binder_name(entity.name), attribute.name
         binder, target = f"({x}: {entity.name})", f"{x}.{label}"
-        self._add(f"prior{suffix}", f"frequency of each value of {label}", binder, f"over {target}")
+        comment = "mean and deviation of" if attribute.is_number else "frequency of each value of"
+        self._add(f"prior{suffix}", f"{comment} {label}", binder, f"over {target}")
         for bag in entity.bags:
             w = binder_name(bag.domain, x)
             self._add(
@@ -97,7 +101,7 @@ class _TemplateBuilder:
         for other in entity.attributes:
             if other in self.target.attributes or (entity.sequence and other.name in entity.sequence):
                 continue
-            evidence = _evidence_clause(f"{x}.{other.name}", other)
+            evidence = self._evidence_clause(f"{x}.{other.name}", other)
             if evidence:
                 comment = f"{label} depends on {other.name}"
                 column = f"{entity.name}.{other.name}"
@@ -113,10 +117,11 @@ class _TemplateBuilder:
         group, position = entity.sequence
         binders = _pair_binders(entity)
         next_name = "Next" if not suffix else f"Next{suffix}"
-        name = self.relations.reserve(next_name, "Following")
+        name, is_table = self.relations.reserve(next_name, "Following"), not attribute.is_number
         derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{position} == a.{position} + 1\n\n"
         self._add(
-            f"step{suffix}", f"{attribute.name} depends on the previous label with the same {group}: a full weight table",
+            f"step{suffix}",
+            f"{attribute.name} depends on the previous label with the same {group}" + ": a full weight table" * is_table,
             binders, f"where {name}(a, b)", self._pair_clause(attribute), derivation=derive,
         )  # fmt: skip
         for other in entity.attributes:
@@ -131,9 +136,23 @@ class _TemplateBuilder:
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
                 )  # fmt: skip
 
+    def _evidence_clause(self, term: str, attribute: ProposedAttribute) -> str:
+        """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported."""
+        match attribute.type:
+            case "enumeration" | "open" | "bool":
+                return f"per {term}"
+            case "vector":
+                return f"by {term}"
+            case "integer" | "real":
+                return f"by {standardised_terms(term, attribute.low, attribute.high, self.target)}"
+            case "datetime" | "time":
+                start = "2000-01-01" if attribute.type == "datetime" else "00:00"
+                return f'by standardise({term} - "{start}")'
+        return ""
+
     @staticmethod
     def _pair_clause(attribute: ProposedAttribute, *, symmetric: bool = False) -> str:
-        if attribute.distinct > MAX_TABLE_VALUES:
+        if attribute.is_number or attribute.distinct > MAX_TABLE_VALUES:
             return _equality_clause(attribute)
         return f"over {'symmetric ' * symmetric}a.{attribute.name}, b.{attribute.name}"
 
@@ -161,7 +180,7 @@ class _TemplateBuilder:
                     continue
                 for other in argument.entity.attributes:
                     sequence = argument.entity.sequence or ()
-                    evidence = _evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
+                    evidence = self._evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
                     if evidence and other not in self.target.attributes:
                         comment = (
                             f"{label} depends on {other.name} of each {argument.type_name} entity in {relation.name}"
@@ -193,6 +212,9 @@ class _TemplateBuilder:
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
         comment = f"the labels at both ends of a {relation.name} tuple depend on each other"
+        if attribute.is_number:
+            self._add(name, f"the numbers at both ends of a {relation.name} tuple deviate together", binders, *clauses)
+            return
         is_table = attribute.distinct <= MAX_TABLE_VALUES
         one_weight = f"{comment}: one weight for equality"
         self._add(name, f"{comment}: a full weight table" if is_table else one_weight, binders, *clauses)
@@ -211,9 +233,13 @@ class _TemplateBuilder:
     def _add_equality_template(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
     ) -> None:
-        """Add a template for the pairs of a derived relation; its only weight applies if both values are equal."""
+        """Add a template for the pairs of a derived relation; its only weight applies if both values are equal.
+
+        Both values of a number deviate from their means together.
+        """
+        kind = "" if attribute.is_number else "one weight: "
         self._add(
-            name, f"one weight: {comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
+            name, f"{kind}{comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
             f"where {relation}(a, b)", _equality_clause(attribute),
             derivation=f"derive {relation}{_pair_binders(entity)}\n    where {where} <= {MAX_NEIGHBOURS}\n\n",
         )  # fmt: skip
@@ -235,7 +261,8 @@ class _TemplateBuilder:
             return render_atom(relation, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
-        comment = f"{entity.name} entities with a common {shared.type_name} entity tend to have equal labels"
+        tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
+        comment = f"{entity.name} entities with a common {shared.type_name} entity {tendency}"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # Relations
@@ -255,7 +282,7 @@ class _TemplateBuilder:
             self._add("mutual", "reciprocity: both directions or neither", binders, f"where {a} < {b}", pair)
         for argument in relation.arguments:
             for other in argument.entity.attributes if argument.entity else ():
-                evidence = _evidence_clause(f"{names[argument.name]}.{other.name}", other)
+                evidence = self._evidence_clause(f"{names[argument.name]}.{other.name}", other)
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
                         f"{argument.name.strip('_')}_{other.name}",
@@ -358,7 +385,8 @@ def render_atom(relation: ProposedRelation, names: dict[str, str]) -> str:
 
 
 def _equality_clause(attribute: ProposedAttribute) -> str:
-    return f"over a.{attribute.name} == b.{attribute.name}"
+    """Return the `over` clause of a pair with equal labels, or of two numbers."""
+    return f"over a.{attribute.name}{',' if attribute.is_number else ' =='} b.{attribute.name}"
 
 
 def _pair_binders(entity: ProposedEntity) -> str:
@@ -382,21 +410,14 @@ def binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> di
     return names
 
 
-def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the `per` or `by` clause for an evidence attribute; '' if the attribute's type is not supported.
+def standardised_terms(term: str, low: float, high: float, target: PredictionTarget) -> str:
+    """Return the features of a number between two limits.
 
     Numbers are standardised: otherwise, the optimiser converges slowly, and a missing number has the effect of the number 0
-    instead of the effect of the mean.
+    instead of the effect of the mean. Positive numbers with a wide range have their logarithm as the feature. If the target is a
+    number, too, it may depend on the number itself: on the example `prices`, both features together have the error of the
+    number alone, which is 10 % less than that of the logarithm.
     """
-    match attribute.type:
-        case "enumeration" | "open" | "bool":
-            return f"per {term}"
-        case "vector":
-            return f"by {term}"
-        case "integer" | "real":
-            is_skewed = attribute.low >= 0 and attribute.high > 20
-            return f"by standardise({f'log1p({term})' if is_skewed else term})"
-        case "datetime" | "time":
-            start = "2000-01-01" if attribute.type == "datetime" else "00:00"
-            return f'by standardise({term} - "{start}")'
-    return ""
+    if low < 0 or high <= MIN_SKEWED:
+        return f"standardise({term})"
+    return f"standardise({term}), " * target.is_number + f"standardise(log1p({term}))"

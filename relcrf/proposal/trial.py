@@ -12,22 +12,26 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor
 from relcrf.backends.local import LocalBackend
-from relcrf.backends.problems import training_problem
+from relcrf.backends.problems import numeric_targets, training_problem
 from relcrf.backends.registry import make_backend
 from relcrf.data.split_plan import parse_split
 from relcrf.errors import RelcrfError
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.measures import Score, ScoredLabels
+from relcrf.evaluation.number_measures import ScoredNumbers
 from relcrf.evaluation.predictions import LOCAL, MAJORITY
 from relcrf.evaluation.runner import predict_fold, run_systems
 from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
+from relcrf.graph.numeric_graph import numeric_graph
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
+from relcrf.inference.gaussian import PrecisionPattern
 from relcrf.proposal.aggregate_models import FORMS, AggregateValues, compute_aggregates, templates_with
 from relcrf.proposal.aggregates import ProposedAggregate
 from relcrf.proposal.draft import ModelDraft, ground_templates, replace_templates
@@ -50,6 +54,10 @@ MAX_SEARCH_LABELS = 500
 """Maximum number of labels with which the trial of a classifier chooses between estimators; with more labels, it trains one
 estimator, the smallest boosted trees. Its gain is then a lower estimate, because the model chooses between all estimators."""
 
+MAX_OPERATIONS = 1e8
+"""Maximum number of operations for the Cholesky factor of linked numbers; they take 0.1 seconds in each of about 60 evaluations
+in a training, and a trial trains up to 15 models."""
+
 MAX_COMPUTE_SECONDS = 10.0
 """Time limit for the values of the aggregates."""
 
@@ -65,6 +73,13 @@ AUTO = make_backend(BACKEND, effort="quick")
 
 NO_AGGREGATES = "none"
 """The form of the model without aggregates."""
+
+
+ScoredItems: TypeAlias = ScoredLabels | ScoredNumbers
+"""The predictions of held-out labels."""
+
+Predictions: TypeAlias = dict[str, ScoredItems]
+"""The predictions of each system."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +164,8 @@ def choose_model(
     """
     if draft.n_variables > MAX_VARIABLES:
         return draft, ModelTrial({}, f"it has more than {MAX_VARIABLES:,} variables")
+    if not _is_affordable(draft.grounding):
+        return draft, ModelTrial({}, "its numbers have so many links that learning in all folds takes minutes")
     progress("aggregates")
     found = AggregateValues((), np.zeros((0, 0)), 0)
     if with_aggregates and len(draft.analysis.target.attributes) == 1:
@@ -162,7 +179,16 @@ def choose_model(
         return draft, ModelTrial({}, error.diagnostics[0].message)
 
 
-def _predict(grounding: Grounding, folds: Sequence[Fold], system: AbstractBackend = AUTO) -> dict[str, ScoredLabels]:
+def _is_affordable(grounding: Grounding) -> bool:
+    """Return False if the numbers have too many links for a trial."""
+    targets = numeric_targets(grounding)
+    if targets is None:
+        return True
+    linked = numeric_graph(targets, grounding.states)
+    return PrecisionPattern(len(linked.variables), linked.first, linked.second).is_affordable(MAX_OPERATIONS)
+
+
+def _predict(grounding: Grounding, folds: Sequence[Fold], system: AbstractBackend = AUTO) -> Predictions:
     """Return the predictions of the held-out labels by the majority value, `local` and, as `BACKEND`, the given backend."""
     systems = {LOCAL: LocalBackend(), system.name: system}
     results = run_systems(grounding, folds, systems, lambda what: Monitor())
@@ -171,7 +197,7 @@ def _predict(grounding: Grounding, folds: Sequence[Fold], system: AbstractBacken
     return {name: found.pooled(each, found.attributes[0]) for name, each in names.items()}
 
 
-def _predict_part(grounding: Grounding) -> dict[str, ScoredLabels]:
+def _predict_part(grounding: Grounding) -> Predictions:
     """Return the predictions of the labels that `HELD_OUT` names."""
     return _predict(grounding, make_folds(grounding, HELD_OUT))
 
@@ -189,14 +215,17 @@ class _Comparison:
     def __init__(self, draft: ModelDraft, found: AggregateValues, progress: Progress) -> None:
         self.draft, self.found, self.progress = draft, found, progress
         (self.block,) = (each for each in draft.grounding.blocks if not each.is_latent)
-        self.states = self._of_entities(draft.grounding.states)
+        self.is_labelled = self._of_entities(draft.grounding.states >= 0)
+        values = draft.grounding.numbers if self.block.is_numeric else draft.grounding.states
+        self.labels = self._of_entities(values)
         self.folds = make_folds(draft.grounding, COMPARED_FOLDS, for_training=False)
-        is_small = np.count_nonzero(self.states >= 0) <= MAX_SEARCH_LABELS
-        self.estimator = "" if is_small else str(candidate_estimators("boosting", "classifier")[0])
+        is_small = np.count_nonzero(self.is_labelled) <= MAX_SEARCH_LABELS
+        learner = draft.analysis.target.learner
+        self.estimator = "" if is_small else str(candidate_estimators("boosting", learner)[0])
         self.groundings: dict[tuple[str, tuple[int, ...]], Grounding] = {}
         self.systems: dict[str, AbstractBackend] = dict.fromkeys((NO_AGGREGATES, *FORMS), LocalBackend())
         self.prepared: dict[tuple[str, str], tuple[Grounding, Fold]] = {}
-        self.predictions: dict[str, list[dict[str, ScoredLabels]]] = {}
+        self.predictions: dict[str, list[Predictions]] = {}
         self.reasons: dict[str, str] = {}
 
     def run(self) -> tuple[ModelDraft, ModelTrial]:
@@ -219,7 +248,7 @@ class _Comparison:
         n_folds = self._cross_validate()
         chosen = self._choose_form(BACKEND)
         scores = {name: _pool(self.predictions[chosen], name).score() for name in (MAJORITY, LOCAL, BACKEND)}
-        selected = self.found.select(self.states, self.states >= 0)
+        selected = self.found.select(self.labels, self.is_labelled)
         trial = ModelTrial(scores, aggregates=self._aggregate_trial(chosen, BACKEND, n_folds))
         if chosen == NO_AGGREGATES:
             return self.draft, trial
@@ -263,7 +292,7 @@ class _Comparison:
         """Return the ground graph of a form, and the fold with the values of the classifier, if the form has one."""
         if (form, fold.name) not in self.prepared:
             labelled = labelled_in_grounding(self.draft.grounding)
-            selected = self.found.select(self.states, self._of_entities(fold.train_mask(labelled)))
+            selected = self.found.select(self.labels, self._of_entities(fold.train_mask(labelled)))
             grounding = self._ground(form, selected)
             self.prepared[form, fold.name] = grounding, fold.with_learned_features(grounding)
         return self.prepared[form, fold.name]
@@ -311,9 +340,9 @@ class _Comparison:
 
     def _aggregate_trial(self, chosen: str, system: str, n_folds: int) -> AggregateTrial:
         """Return the comparison, with the association of each aggregate with all labels."""
-        everything = self.states >= 0
-        kept = set() if chosen == NO_AGGREGATES else set(self.found.select(self.states, everything))
-        strength = self.found.associations(self.states, everything)
+        labelled = self.labels, self.is_labelled
+        kept = set() if chosen == NO_AGGREGATES else set(self.found.select(*labelled))
+        strength = self.found.associations(*labelled)
         order = np.argsort(-strength, kind="stable")
         shown = tuple((self.found.aggregates[k], float(strength[k]), k in kept) for k in order)
         trials, warnings = tuple(self._form_trials(system)), _find_dates(self.draft)
@@ -333,6 +362,7 @@ def _find_dates(draft: ModelDraft) -> tuple[str, ...]:
     )
 
 
-def _pool(predictions: Sequence[dict[str, ScoredLabels]], system: str) -> ScoredLabels:
-    parts = [each[system] for each in predictions]
-    return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
+def _pool(predictions: Sequence[Predictions], system: str) -> ScoredItems:
+    parts: list[Any] = [each[system] for each in predictions]
+    pooled: ScoredItems = type(parts[0]).concatenate(parts)
+    return pooled

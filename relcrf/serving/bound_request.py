@@ -77,6 +77,9 @@ class BoundRequest(BoundModel):
         assert codes is not None
         return codes
 
+    def numbers(self, entity: str, attribute: str) -> np.ndarray:
+        return np.array(self._coded.tables[entity_table(entity)][attribute_column(attribute)].values, dtype=np.float64)
+
     def read_column(self, table: str, column: str) -> np.ndarray | None:
         """Return a column of vids or codes with -1 for null, shape (n,), int32; None if the column has another type."""
         if table in self._coded.bags:

@@ -215,7 +215,7 @@ class _RequestCoder:
             return CodedColumn("INTEGER", [None] * len(table))
         if column is None:
             if declared.predicted:
-                return CodedColumn("INTEGER", [None] * len(table))
+                return CodedColumn("DOUBLE" if declared.is_number else "INTEGER", [None] * len(table))
             raise FastPathUnavailable(f"no column '{declared.name}' of '{table.name}'")
         values = table.columns[column]
         if isinstance(declared.type, DomainType):
@@ -224,7 +224,7 @@ class _RequestCoder:
             vectors = cells.parse_vectors(column, values)
             return CodedColumn(f"DOUBLE[{len(vectors[0])}]", vectors)
         scalars = cells.parse_scalars(column, values, declared.type)
-        if declared.predicted:
+        if declared.predicted and not declared.is_number:
             return CodedColumn("INTEGER", [None if value is None else int(value) for value in scalars])
         return CodedColumn(DUCKDB_TYPES[declared.type], scalars)
 

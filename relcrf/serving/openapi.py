@@ -51,12 +51,18 @@ def openapi_document(spec: ModelSpec, attributes: Sequence[str], *, has_stored_t
         "schema": predicted,
         "description": "The predicted attribute or relation.",
     }
+    coverage: Schema = {
+        "name": "coverage",
+        "in": "query",
+        "schema": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "description": "Probability that the interval of a number, or the prediction set, contains the true value.",
+    }
     paths: dict[str, Any] = {
         "/predict": {
             "post": {
                 "operationId": "predict",
                 "summary": "Predict the missing values of a request, or of each request in a list.",
-                "parameters": [attribute],
+                "parameters": [attribute, coverage],
                 "requestBody": _body(
                     {"anyOf": [_reference("Tables"), {"type": "array", "items": _reference("Tables")}]}
                 ),
@@ -125,8 +131,10 @@ def _responses(schema: Schema, errors: Mapping[str, str]) -> Schema:
 
 def _message_schemas(has_stored_tables: bool) -> dict[str, Schema]:
     """Return the schemas of the messages that do not depend on the model."""
-    row: Schema = {"type": "object", "properties": {"probability": {"type": ["number", "null"]}}}
-    texts: Schema = {"type": ["string", "null"]}
+    number, texts = {"type": ["number", "null"]}, {"type": ["string", "null"]}
+    of_values: Schema = {"probability": number, "set": {"type": "string"}}
+    of_numbers: Schema = dict.fromkeys(("deviation", "low", "high"), number)
+    row: Schema = {"type": "object", "properties": of_values | of_numbers}
     return {
         "Predictions": {
             "type": "object",

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from relcrf.api import Fit, Prediction, load_fit
-from relcrf.backends.numeric_targets import require_no_numbers
+from relcrf.backends.automatic_sharding import infer_with_sharding
+from relcrf.backends.base import InferenceResult, Problem
+from relcrf.backends.calibration_labels import require_coverage
 from relcrf.backends.problems import query_problem
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
@@ -24,6 +26,7 @@ from relcrf.errors import Diagnostic, RelcrfError, UsageError, listing, suggesti
 from relcrf.evaluation.explanation import Explanation
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.graph.reduction import Role
+from relcrf.grounding.grounding import Grounding
 from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.request import RequestSchema, RequestTable
 from relcrf.serving.request_grounder import RequestGrounder
@@ -77,7 +80,6 @@ class Predictor:
     def __init__(self, run: str | os.PathLike[str] | Fit, **settings: Any) -> None:
         self._fit = run if isinstance(run, Fit) else load_fit(run)
         learned = self._fit.learned
-        require_no_numbers(learned.spec, "serving")
         self._settings = settings
         self._backend = learned.configure_backend(**settings)
         self._request_schema = RequestSchema(learned.spec)
@@ -98,7 +100,9 @@ class Predictor:
         return f"Predictor({self._fit.learned.backend}: {listing(self.attributes)})"
 
     @SingleThreadedBlas()
-    def predict(self, tables: Mapping[str, Any], attribute: str | None = None) -> Frame:
+    def predict(
+        self, tables: Mapping[str, Any], attribute: str | None = None, *, coverage: float | None = None
+    ) -> Frame:
         """Return the marginals of the missing values in the tables of a request.
 
         Args:
@@ -106,23 +110,25 @@ class Predictor:
                 table is a row (a mapping), a list of rows, or a data frame. A missing table is treated as empty. If a
                 random relation has no table, all its possible tuples are query variables.
             attribute: The predicted attribute or relation; optional if the model has only one.
+            coverage: Probability of the intervals of numbers, and of prediction sets; see `Prediction.table`.
 
         Returns:
             A row for each query variable, as returned by `Prediction.table`.
 
         Raises:
-            UsageError: The attribute is unknown.
+            UsageError: The attribute is unknown, the coverage is not between 0 and 1, or the run has no labels on which
+                prediction sets are calibrated.
             DataError: A table, column or value is unknown, or the tables have other errors.
         """
         started = time.perf_counter()
-        attribute = self._resolve_attribute(attribute)
-        result, reason = self._predict_request(self._request_schema.read(tables), attribute)
+        query = self._query(attribute, coverage)
+        result, reason = self._predict_request(self._request_schema.read(tables), query)
         self._record(time.perf_counter() - started, reason)
         return result
 
     @SingleThreadedBlas()
     def predict_many(
-        self, requests: Sequence[Mapping[str, Any]], attribute: str | None = None
+        self, requests: Sequence[Mapping[str, Any]], attribute: str | None = None, *, coverage: float | None = None
     ) -> list[Frame | RelcrfError]:
         """Return the prediction of each request, or the error of an invalid request; for the arguments see `predict`.
 
@@ -130,10 +136,10 @@ class Predictor:
         once, which takes a fraction of the time. The predictions equal those of `predict`.
 
         Raises:
-            UsageError: The attribute is unknown.
+            UsageError: The attribute is unknown, or the coverage is not between 0 and 1.
         """
         started = time.perf_counter()
-        attribute = self._resolve_attribute(attribute)
+        query = self._query(attribute, coverage)
         results: dict[int, Frame | RelcrfError] = {}
         tables: dict[int, dict[str, RequestTable]] = {}
         for k, request in enumerate(requests):
@@ -142,7 +148,7 @@ class Predictor:
             except RelcrfError as error:
                 results[k] = error
         if len(tables) > 1:
-            together = self._predict_together(list(tables.values()), attribute)
+            together = self._predict_together(list(tables.values()), query)
             indices = list(tables)
             results |= {indices[k]: frame for k, frame in together.items()}
             for _ in together:
@@ -150,7 +156,7 @@ class Predictor:
         for k in tables.keys() - results.keys():
             began = time.perf_counter()
             try:
-                results[k], reason = self._predict_request(tables[k], attribute)
+                results[k], reason = self._predict_request(tables[k], query)
             except RelcrfError as error:
                 results[k] = error
             else:
@@ -179,12 +185,12 @@ class Predictor:
         except FastPathUnavailable:
             return self._fit.explain(_to_dataset(request), variable, **options)
 
-    def _predict_request(self, request: Mapping[str, RequestTable], attribute: str) -> tuple[Frame, str | None]:
+    def _predict_request(self, request: Mapping[str, RequestTable], query: _Query) -> tuple[Frame, str | None]:
         """Return the prediction of a request, and the reason if it took the slow path."""
         try:
-            return self._predict_fast(request, attribute), None
+            return self._predict_fast(request, query), None
         except FastPathUnavailable as error:
-            return self._fit.predict(_to_dataset(request), **self._settings).table(attribute), str(error)
+            return query.table(self._fit.predict(_to_dataset(request), **self._settings)), str(error)
 
     def _record(self, seconds: float, reason: str | None) -> None:
         with self._lock:
@@ -203,6 +209,11 @@ class Predictor:
         p50, p95, p99, slowest = (float(np.percentile(milliseconds, at)) for at in (50, 95, 99, 100))
         return ServingReport(n_requests, sum(reasons.values()), reasons, p50, p95, p99, slowest)
 
+    def _query(self, attribute: str | None, coverage: float | None) -> _Query:
+        if coverage is not None:
+            require_coverage(coverage)
+        return _Query(self._resolve_attribute(attribute), coverage)
+
     def _resolve_attribute(self, attribute: str | None) -> str:
         attributes = self.attributes
         matches = [name for name in attributes if attribute in (name, name.partition(".")[2] or name)]
@@ -216,14 +227,18 @@ class Predictor:
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return matches[0]
 
-    def _predict_fast(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
-        learned = self._fit.learned
-        with self._borrow_grounder() as grounder:
-            grounding, vectors, problem = query_problem(learned, grounder.ground(request))
-            inferred = self._backend.infer(problem, vectors)
-            return Prediction(grounding, inferred, {}).table(attribute)
+    def _infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> InferenceResult:
+        return infer_with_sharding(None, problem, self._backend, vectors)
 
-    def _predict_together(self, requests: Sequence[Mapping[str, RequestTable]], attribute: str) -> dict[int, Frame]:
+    def _prediction(self, grounding: Grounding, inferred: InferenceResult) -> Prediction:
+        return Prediction(grounding, inferred, {}, calibration=self._fit.learned.calibration_labels)
+
+    def _predict_fast(self, request: Mapping[str, RequestTable], query: _Query) -> Frame:
+        with self._borrow_grounder() as grounder:
+            grounding, vectors, problem = query_problem(self._fit.learned, grounder.ground(request))
+            return query.table(self._prediction(grounding, self._infer(problem, vectors)))
+
+    def _predict_together(self, requests: Sequence[Mapping[str, RequestTable]], query: _Query) -> dict[int, Frame]:
         """Return the predictions, by index, of the requests that can be grounded and inferred at once.
 
         Inference of all components at once is used only if it is exact, because iterative methods stop when the whole graph
@@ -237,12 +252,12 @@ class Predictor:
                 if group is None:
                     return {}
                 grounding, vectors, problem = query_problem(self._fit.learned, group.grounding)
-                inferred = self._backend.infer(problem, vectors)
+                inferred = self._infer(problem, vectors)
                 request_of_variable = group.request_of_variables()
-                if inferred.verdict.status == "exact" and np.isfinite(inferred.marginals).all():
-                    prediction = Prediction(grounding, inferred, {})
-                    frame = prediction.table(attribute)
-                    owners = request_of_variable[prediction.variables(attribute)]
+                if inferred.verdict.status == "exact" and _is_finite(inferred):
+                    prediction = self._prediction(grounding, inferred)
+                    frame = query.table(prediction)
+                    owners = request_of_variable[prediction.variables(query.attribute)]
                     return {
                         index: frame.take_rows(np.flatnonzero(owners == k)) for k, index in enumerate(group.indices)
                     }
@@ -250,8 +265,8 @@ class Predictor:
                 for k, index in enumerate(group.indices):
                     is_elsewhere = (request_of_variable != k) & (problem.roles == Role.FREE)
                     roles = np.where(is_elsewhere, Role.ABSENT, problem.roles).astype(np.int8)
-                    inferred = self._backend.infer(replace(problem, roles=roles), vectors)
-                    frames[index] = Prediction(grounding, inferred, {}).table(attribute)
+                    inferred = self._infer(replace(problem, roles=roles), vectors)
+                    frames[index] = query.table(self._prediction(grounding, inferred))
                 return frames
             except RelcrfError:  # the requests are predicted alone, so that the error concerns only one of them
                 return {}
@@ -267,6 +282,23 @@ class Predictor:
             yield grounder
         finally:
             self._idle_grounders.put(grounder)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A predicted attribute or relation, with the coverage of its intervals or prediction sets."""
+
+    attribute: str
+    coverage: float | None
+
+    def table(self, prediction: Prediction) -> Frame:
+        return prediction.table(self.attribute, coverage=self.coverage)
+
+
+def _is_finite(inferred: InferenceResult) -> bool:
+    """Return False if a value is infinite or NaN: an overflow in one request may affect the others."""
+    numbers = () if inferred.numbers is None else (inferred.numbers.means, inferred.numbers.deviations)
+    return all(np.isfinite(values).all() for values in (inferred.marginals, *numbers))
 
 
 def _to_dataset(request: Mapping[str, RequestTable]) -> Dataset:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from relcrf.backends.calibration_labels import require_coverage
 from relcrf.data.dataset import Dataset
 from relcrf.errors import Diagnostic, RelcrfError, listing
 from relcrf.serving.openapi import openapi_document
@@ -88,6 +90,14 @@ def _invalid(status: int, message: str, hint: str) -> RequestError:
 
 
 @dataclass(frozen=True)
+class PredictionQuery:
+    """The attribute and the coverage that a request for predictions chooses; see `Predictor.predict`."""
+
+    attribute: str | None
+    coverage: float | None
+
+
+@dataclass(frozen=True)
 class ExplanationTask:
     """The arguments of an explanation; without tables, the variable is one of the stored tables."""
 
@@ -138,7 +148,7 @@ class _Service:
     def __init__(self, served: ServedRun, limits: ServiceLimits, hosts: Sequence[str], *, owns_process: bool) -> None:
         self._served, self._limits, self._hosts = served, limits, frozenset(hosts)
         self._owns_process, self._batched_run, self._n_batches = owns_process, served.loaded, 0
-        self._predictions: WorkQueue[tuple[Any, str | None], Any] = WorkQueue(
+        self._predictions: WorkQueue[tuple[Any, PredictionQuery], Any] = WorkQueue(
             "relcrf-predictions", self._predict_batch, limits.queue, limits.batch
         )
         self._explanations: WorkQueue[ExplanationTask | str, Any] = WorkQueue(
@@ -208,14 +218,14 @@ class _Service:
     # Routes
 
     async def _predict(self, request: Request) -> Any:
-        attribute = request.query_params.get("attribute")
+        query = PredictionQuery(request.query_params.get("attribute"), _read_coverage(request))
         body = await self._read_json(request)
         if not isinstance(body, list):
-            return await self._run_one(self._predictions, (body, attribute))
+            return await self._run_one(self._predictions, (body, query))
         if len(body) > self._limits.queue:
             message = f"the list has {len(body):,} requests; the maximum is {self._limits.queue:,}"
             raise _invalid(413, message, "send several lists")
-        results = await self._run(self._predictions, [(tables, attribute) for tables in body])
+        results = await self._run(self._predictions, [(tables, query) for tables in body])
         return {"results": [_error_content(each)[1] if isinstance(each, Exception) else each for each in results]}
 
     async def _explain(self, request: Request) -> Any:
@@ -274,7 +284,7 @@ class _Service:
             message = f"the body did not arrive within {self._limits.seconds:g} seconds"
             raise _invalid(408, message, "send the whole body") from None
         try:
-            return json.loads(body)
+            return json.loads(body, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
             reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
             raise _invalid(400, f"the body is not valid JSON: {reason}", "send a JSON object of tables") from None
@@ -318,19 +328,19 @@ class _Service:
             raise result
         return result
 
-    def _predict_batch(self, items: Sequence[tuple[Any, str | None]]) -> list[Any]:
-        """Return the content of the answer, or an exception, for each pair of tables and attribute."""
+    def _predict_batch(self, items: Sequence[tuple[Any, PredictionQuery]]) -> list[Any]:
+        """Return the content of the answer, or an exception, for each pair of tables and query."""
         results: dict[int, Any] = {}
         loaded = self._served.current()
         predictor = loaded.predictor
-        for attribute in {attribute for _, attribute in items}:
-            indices = [k for k, (_, each) in enumerate(items) if each == attribute]
+        for query in {query for _, query in items}:
+            indices, options = [k for k, (_, each) in enumerate(items) if each == query], asdict(query)
             try:
-                found: list[Any] = list(predictor.predict_many([items[k][0] for k in indices], attribute))
+                found: list[Any] = list(predictor.predict_many([items[k][0] for k in indices], **options))
             except RelcrfError as error:
                 found = [error] * len(indices)
             except Exception:  # an internal error of one request must not affect the others
-                found = [_attempt(predictor.predict, items[k][0], attribute) for k in indices]
+                found = [_attempt(partial(predictor.predict, **options), items[k][0]) for k in indices]
             for k, result in zip(indices, found, strict=True):
                 results[k] = result if isinstance(result, Exception) else {"predictions": result.to_dicts()}
         if self._owns_process:
@@ -371,7 +381,7 @@ def _search_variables(loaded: LoadedRun, text: str) -> dict[str, Any]:
     assert grounding is not None
     owners = Counter(block.owner for block in grounding.blocks)
     folded = text.lower()
-    found: list[dict[str, str | None]] = []
+    found: list[dict[str, Any]] = []
     for block in grounding.blocks:
         if block.is_latent:
             continue
@@ -383,9 +393,32 @@ def _search_variables(loaded: LoadedRun, text: str) -> dict[str, Any]:
             if folded in (name := f"{block.owner}/{', '.join(values)}{suffix}").lower()
         )
         for k, name in islice(matches, MAX_FOUND_VARIABLES + 1 - len(found)):
-            state = int(grounding.states[block.start + k])
-            found.append({"variable": name, "value": None if state < 0 else block.values[state]})
+            (value,) = grounding.values_in_data(block, np.array([block.start + k]))
+            found.append({"variable": name, "value": value})
     return {"variables": found[:MAX_FOUND_VARIABLES], "has_more": len(found) > MAX_FOUND_VARIABLES}
+
+
+def _read_coverage(request: Request) -> float | None:
+    """Return the coverage in the query of a request.
+
+    Raises:
+        RequestError: It is not a number.
+        UsageError: It is not between 0 and 1.
+    """
+    text = request.query_params.get("coverage")
+    if text is None:
+        return None
+    try:
+        coverage = float(text)
+    except ValueError:
+        raise _invalid(422, f"the coverage '{text}' is not a number", "write a coverage such as 0.9") from None
+    require_coverage(coverage)
+    return coverage
+
+
+def _reject_constant(name: str) -> None:
+    """Raise an error for NaN and infinite numbers, which Python accepts in JSON against the standard."""
+    raise ValueError(f"{name} is not a number of JSON; write null for a missing number")
 
 
 def _read_explanation_task(body: Any) -> ExplanationTask:

@@ -16,7 +16,6 @@ from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.pareto import pareto
 from relcrf.evaluation.splits import random_folds
 from relcrf.inference import gaussian, gaussian_estimates
-from relcrf.serving.predictor import Predictor
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +333,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
     for action in (
         lambda: fit.flips(data, "House/0"),
         lambda: fit.ask(data, 3),
-        lambda: Predictor(fit),
         lambda: api.joint_log_likelihood(fit, grounding),
         lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
         lambda: standard_errors_from_data(fit.learned, grounding),

@@ -142,14 +142,6 @@ def test_entities_without_table(tmp_path, out):
         propose(folder, tmp_path / "x.rcrf", "person.name")
 
 
-@pytest.mark.parametrize("requested", ["house.price", "price"])
-def test_numbers_are_declared_by_hand(tmp_path, requested):
-    house = [{"id": k, "kind": ["flat", "villa"][k % 2], "price": 100.5 + 7 * k} for k in range(40)]
-    with pytest.raises(UsageError) as error:
-        propose(write_tables(tmp_path / "d", house=house), tmp_path / "x.rcrf", requested)
-    assert error.value.diagnostics[0].code == "E373" and "predict price : real" in str(error.value.diagnostics[0].hint)
-
-
 def test_relation_with_truth_values(tmp_path, out):
     nation = [{"id": k, "name": f"n{k}"} for k in range(5)]
     trait = [{"id": k, "name": f"t{k}"} for k in range(4)]

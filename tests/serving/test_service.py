@@ -10,9 +10,11 @@ import threading
 import time
 from contextlib import contextmanager
 
+import pandas
 import pytest
 import uvicorn
 from browser import PROGRAM, browser
+from houses import DECLARATIONS, NEAR, houses
 from tables import small_web
 
 import relcrf
@@ -164,6 +166,61 @@ def test_invalid_requests_get_diagnostics(port, method, path, body, status, code
     assert (headers["Allow"] == "POST") if status == 405 else error["hint"]
 
 
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory):
+    """Serve a model of prices with its tables; yield the port and the model."""
+    tables = houses(60, 0)
+    fit = relcrf.parse(DECLARATIONS + NEAR).fit(relcrf.Dataset(tables), "dense", calibrate=3)
+    folder = tmp_path_factory.mktemp("prices")
+    for name, columns in tables.items():
+        pandas.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)
+    fit.save(folder / "run")
+    with serving(folder / "run", data=folder) as port:
+        yield port, fit
+
+
+def test_predicted_numbers(prices):
+    port, fit = prices
+    house = {"kind": "flat", "area": "x", "size": 1.0}
+    tables = {
+        "house": [{"id": "new", **house}, {"id": "next", "price": 9.0, **house}],
+        "near": {"a": "new", "b": "next"},
+    }
+    for coverage in 0.9, 0.5:
+        (row,) = relcrf.Predictor(fit).predict(tables, coverage=coverage).to_dicts()
+        assert list(row) == ["id", "price", "deviation", "low", "high"]
+        assert post(port, tables, f"/predict?coverage={coverage}") == (200, {"predictions": [row]})
+    _, _, document = send(port, "GET", "/openapi.json")
+    assert set(
+        document["components"]["schemas"]["Predictions"]["properties"]["predictions"]["items"]["properties"]
+    ) > set(row) - {"id", "price"}
+    assert document["components"]["schemas"]["Row.house"]["properties"]["price"] == {"type": ["number", "null"]}
+    _, _, found = send(port, "GET", "/variables?search=house/1")
+    values = {each["variable"]: each["value"] for each in found["variables"]}
+    expected = dict(zip(map("House/{}".format, range(60)), houses(60, 0)["house"]["price"], strict=True))
+    assert values == {name: value for name, value in expected.items() if name.startswith("House/1")}
+
+
+@pytest.mark.parametrize(
+    ("path", "price", "status", "code"),
+    [
+        ("/predict", '"abc"', 422, "E215"),
+        ("/predict", "1e400", 422, "E215"),
+        ("/predict", "[1]", 422, "E215"),
+        ("/predict", "true", 422, "E215"),
+        ("/predict", "NaN", 400, "E460"),
+        ("/predict", "Infinity", 400, "E460"),
+        ("/predict?coverage=much", "1", 422, "E460"),
+        ("/predict?coverage=nan", "1", 422, "E376"),
+        ("/predict?coverage=1", "1", 422, "E376"),
+    ],
+)
+def test_malformed_numbers_get_diagnostics(prices, path, price, status, code):
+    body = f'{{"house": [{{"id": 1, "kind": "flat", "area": "x", "size": 1.0, "price": {price}}}]}}'.encode()
+    found, _, content = send(prices[0], "POST", path, body)
+    assert (found, [each["code"] for each in content["errors"]]) == (status, [code])
+
+
 def test_content_type_and_host_are_checked(port):
     status, _, content = send(port, "POST", "/predict", TABLES, {"Content-Type": "text/plain"})
     assert status == 415 and "application/json" in content["errors"][0]["hint"]
@@ -195,7 +252,7 @@ def test_slow_bodies_and_predictions_reach_the_time_limit(run, monkeypatch):
             connection.sendall(head.encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 408")
         released = threading.Event()
-        monkeypatch.setattr(relcrf.Predictor, "predict_many", lambda *_: released.wait(60))
+        monkeypatch.setattr(relcrf.Predictor, "predict_many", lambda *_, **__: released.wait(60))
         status, content = post(port, TABLES)
         assert (status, content["errors"][0]["code"]) == (504, "E461")
         assert send(port, "GET", "/healthz")[2]["waiting"] == 1, "the health check is answered during a prediction"
@@ -205,7 +262,7 @@ def test_slow_bodies_and_predictions_reach_the_time_limit(run, monkeypatch):
 def test_requests_beyond_the_queue_are_rejected(run, monkeypatch):
     released = threading.Event()
 
-    def wait(predictor, requests, attribute):
+    def wait(predictor, requests, **query):
         released.wait(60)
         return [relcrf.DataError(()) for _ in requests]
 
@@ -229,12 +286,12 @@ def test_requests_beyond_the_queue_are_rejected(run, monkeypatch):
 def test_internal_errors_affect_one_request_and_show_no_details(run, monkeypatch):
     predict = relcrf.Predictor.predict
 
-    def fail(predictor, tables, attribute=None):
+    def fail(predictor, tables, **query):
         if "link" in tables:
             raise ZeroDivisionError("secret")
-        return predict(predictor, tables, attribute)
+        return predict(predictor, tables, **query)
 
-    def fail_together(*_):
+    def fail_together(*_, **__):
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(relcrf.Predictor, "predict", fail)

@@ -173,10 +173,9 @@ def _show_numbers(
     print_notes(notes)
     for name, summary in summaries.items():
         print_table(f"{name}: the most improbable of {summary.numbers:,} numbers", ("number", *columns), shown[name])
-        print_line(
-            f"{name}: audited {summary.numbers:,} numbers; {summary.improbable:,} are improbable, of which at most a tenth "
-            "are expected to be right"
-        )
+        found_wrong = f"{summary.improbable:,} are improbable, of which at most a tenth are expected to be right"
+        text = found_wrong if summary.improbable else "none is improbable"
+        print_line(f"{name}: audited {summary.numbers:,} numbers; {text}")
     if folds:
         print_note(f"weights learned by {found.backend}, in {folds:,} folds")
     else:

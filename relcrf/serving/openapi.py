@@ -164,17 +164,21 @@ def _message_schemas(has_stored_tables: bool) -> dict[str, Schema]:
         },
         "Explanation": {
             "type": "object",
+            "description": "Of a category: answer, against, probabilities and log odds. Of a number: mean and deviation.",
             "properties": {
                 "variable": {"type": "string"},
                 "answer": {"type": "string"},
                 "against": {"type": "string"},
-                "probabilities": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
-                "log_odds": {"type": ["number", "null"]},
+                "probabilities": {"type": "object", "additionalProperties": number},
+                **dict.fromkeys(("log_odds", "mean", "deviation", "deviation_alone", "total", "remainder"), number),
+                "quantity": {
+                    "type": "string",
+                    "description": "What `total` is: the sum of contributions and remainder.",
+                },
                 "contributions": {"type": "array", "items": {"type": "object"}},
-                "remainder": {"type": ["number", "null"]},
-                "truth": texts,
+                "truth": {"type": ["string", "number", "null"]},
             },
-            "required": ["variable", "answer", "against", "probabilities", "log_odds", "contributions", "remainder"],
+            "required": ["variable", "quantity", "total", "contributions", "remainder"],
         },
         "Errors": {
             "type": "object",

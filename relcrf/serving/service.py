@@ -372,7 +372,9 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _explain(loaded: LoadedRun, task: ExplanationTask) -> dict[str, Any]:
     explanation = loaded.explain(task.tables, task.variable, against=task.against, depth=task.depth)
-    return {**asdict(explanation), "quantity": explanation.quantity, "by_template": explanation.by_template()}
+    names = ("quantity", "total", "summary", "short_answer", "effects")
+    shown = {name: getattr(explanation, name) for name in names}
+    return {**asdict(explanation), **shown, "by_template": explanation.by_template()}
 
 
 def _search_variables(loaded: LoadedRun, text: str) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def test_explanations_of_requests_and_of_stored_tables(port, fit, web):
     status, content = post(port, {"variable": name}, "/explain")
     expected = fit.explain(relcrf.Dataset(web), name)
     assert (status, content["answer"], content["truth"]) == (200, expected.answer, expected.truth)
-    assert content["log_odds"] == pytest.approx(expected.log_odds)
+    assert content["total"] == content["log_odds"] == pytest.approx(expected.log_odds)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,25 @@ def test_predicted_numbers(prices):
     values = {each["variable"]: each["value"] for each in found["variables"]}
     expected = dict(zip(map("House/{}".format, range(60)), houses(60, 0)["house"]["price"], strict=True))
     assert values == {name: value for name, value in expected.items() if name.startswith("House/1")}
+
+
+def test_explanations_of_numbers(prices):
+    port, fit = prices
+    house = {"kind": "flat", "area": "x", "size": 1.0}
+    tables = {
+        "house": [{"id": "new", **house}, {"id": "next", "price": 9.0, **house}],
+        "near": [{"a": "new", "b": "next"}],
+    }
+    status, content = post(port, {"variable": "House/new", "tables": tables}, "/explain")
+    expected = relcrf.Predictor(fit).explain(tables, "House/new")
+    assert status == 200 and content["quantity"] == "mean" and content["total"] == content["mean"]
+    assert content["mean"] == pytest.approx(expected.mean) and content["deviation"] == pytest.approx(expected.deviation)
+    amounts = [each["amount"] for each in content["contributions"]]
+    assert sum(amounts) + content["remainder"] == pytest.approx(content["total"])
+    assert content["summary"] == content["short_answer"] == expected.short_answer
+    assert content["effects"] == ["raises price", "lowers price"]
+    status, content = post(port, {"variable": "House/new", "tables": tables, "against": "flat"}, "/explain")
+    assert status == 422 and content["errors"][0]["code"] == "E379"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ const MAX_DRAWN = 24;
 const ROW = 38;
 const REACH = 190; // distance of the columns from the variable
 const WIDTH = 900;
-const LABELS = { itself: "itself", start: "without evidence", interaction: "interaction" };
+const LABELS = { start: "without evidence", interaction: "interaction", constant: "constant", others: "other numbers" };
 let newest = 0; // number of the last request; answers to earlier requests are ignored
 
 const byId = (id) => document.getElementById(id);
@@ -40,11 +40,11 @@ const link = (variable) => "#" + encodeURIComponent(variable);
 const describe = (each) => `${each.name} = ${each.state}` + (each.is_observed ? "" : ` (${each.probability.toFixed(2)})`);
 
 function sourceOf(contribution) {
-    return LABELS[contribution.kind] || contribution.neighbours.map(describe).join(", ");
+    return LABELS[contribution.kind] || contribution.neighbours.map(describe).join(", ") || "itself";
 }
 
 function drawNeighbourhood(explanation) {
-    const drawn = explanation.contributions.slice(0, MAX_DRAWN);
+    const drawn = explanation.contributions.filter((each) => each.kind !== "constant").slice(0, MAX_DRAWN);
     const sides = { 1: drawn.filter((each) => each.amount >= 0), "-1": drawn.filter((each) => each.amount < 0) };
     const height = Math.max(3, sides[1].length, sides["-1"].length) * ROW + 20;
     const largest = Math.max(...drawn.map((each) => Math.abs(each.amount)), 1e-12);
@@ -68,7 +68,7 @@ function drawNeighbourhood(explanation) {
             svg.append(mark);
         });
     }
-    const names = [explanation.variable, `${explanation.answer} ${explanation.probabilities[explanation.answer].toFixed(2)}`];
+    const names = [explanation.variable, explanation.short_answer];
     const half = 12 + 3.9 * Math.max(...names.map((name) => shorten(name, 30).length));
     svg.append(element("svg:rect", { x: -half, y: -22, width: 2 * half, height: 44, rx: 6 }));
     names.forEach((name, k) => {
@@ -80,9 +80,12 @@ function drawNeighbourhood(explanation) {
 function showExplanation(explanation) {
     byId("variable").textContent = explanation.variable;
     const truth = explanation.truth === null ? "" : ` Its value in the tables is ${explanation.truth}; the prediction does not use it.`;
-    byId("answer").textContent =
-        `Prediction: ${explanation.answer}. Compared with: ${explanation.against}.${truth}`;
-    const rows = Object.entries(explanation.probabilities).sort((a, b) => b[1] - a[1]);
+    const isNumber = explanation.probabilities === undefined;
+    byId("answer").textContent = isNumber
+        ? `Prediction: ${explanation.short_answer}.${truth}`
+        : `Prediction: ${explanation.answer}. Compared with: ${explanation.against}.${truth}`;
+    byId("probabilities").hidden = isNumber;
+    const rows = Object.entries(explanation.probabilities ?? {}).sort((a, b) => b[1] - a[1]);
     byId("probabilities").tBodies[0].replaceChildren(
         ...rows.map(([value, probability]) =>
             element(
@@ -95,11 +98,13 @@ function showExplanation(explanation) {
         ),
     );
     byId("picture").replaceChildren(drawNeighbourhood(explanation));
-    const omitted = explanation.contributions.slice(MAX_DRAWN);
-    const total = explanation.score === null ? explanation.log_odds : explanation.score;
+    const omitted = explanation.contributions.filter((each) => each.kind !== "constant").slice(MAX_DRAWN);
+    const sides = isNumber
+        ? `: ${explanation.effects[0]} (blue, right), ${explanation.effects[1]} (brown, left)`
+        : ` of ${explanation.answer} (blue, right) against ${explanation.against} (brown, left)`;
     byId("caption").textContent =
-        `Contributions to the ${explanation.quantity} ${signed(total)} of ${explanation.answer} (blue, right) against ` +
-        `${explanation.against} (brown, left). Grey discs are observed neighbours, violet discs predicted ones.` +
+        `Contributions to the ${explanation.quantity} ${signed(explanation.total)}${sides}. ` +
+        "Grey discs are observed neighbours, violet discs predicted ones." +
         (omitted.length ? ` ${omitted.length} smaller contributions are not drawn.` : "") +
         (Math.abs(explanation.remainder) > 5e-4 ? ` Remainder: ${signed(explanation.remainder)}.` : "");
     byId("contributions").tBodies[0].replaceChildren(
@@ -138,7 +143,7 @@ async function explainHash() {
         if (number !== newest) return;
         byId("error").hidden = true;
         showExplanation(explanation);
-        document.title = `${explanation.variable}: ${explanation.answer}`;
+        document.title = `${explanation.variable}: ${explanation.answer ?? explanation.short_answer}`;
     } catch (error) {
         if (number === newest) {
             byId("explanation").hidden = true;

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from gaussians import condition, dense_precision, random_ends
+from gaussians import condition, dense_precision, random_pairs
 from scipy.stats import norm
 
 from relcrf.inference import gaussian
-from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals, PairWeights, PrecisionPattern
+from relcrf.inference.gaussian import ConditionalPattern, NumberMarginals, PrecisionPattern
 
 SHAPES = [(1, 0), (2, 3), (7, 0), (12, 15), (20, 120)]
 
@@ -14,10 +14,7 @@ SHAPES = [(1, 0), (2, 3), (7, 0), (12, 15), (20, 120)]
 @pytest.fixture(params=SHAPES, ids=str)
 def pairs(request):
     """Return pairs, some repeated and in both directions, with random weights."""
-    n, n_pairs = request.param
-    rng = np.random.default_rng(n)
-    first, second = random_ends(rng, n, n_pairs)
-    return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
+    return random_pairs(*request.param)
 
 
 def test_precision_matrix_of_pairs(pairs):

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from gaussians import dense_precision, random_ends
+from gaussians import dense_precision, random_ends, random_pairs
 
 from relcrf.inference import gaussian, gaussian_estimates
 from relcrf.inference.gaussian import ConditionalPattern, PairWeights, PrecisionPattern
@@ -16,10 +16,7 @@ SHAPES = [(1, 0), (3, 3), (9, 0), (9, 20)]
 @pytest.fixture(params=SHAPES, ids=str)
 def pairs(request):
     """Return pairs, some repeated and in both directions, with random weights."""
-    n, n_pairs = request.param
-    rng = np.random.default_rng(n)
-    first, second = random_ends(rng, n, n_pairs)
-    return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
+    return random_pairs(*request.param)
 
 
 def estimates(pairs, signs, diagonal=None, values=None):

@@ -23,6 +23,13 @@ def random_ends(rng, n, n_pairs):
     return np.concatenate((first, second[:2], first[:1])), np.concatenate((second, first[:2], second[:1]))
 
 
+def random_pairs(n, n_pairs):
+    """Return pairs, some of them repeated and in both directions, with random weights."""
+    rng = np.random.default_rng(n)
+    first, second = random_ends(rng, n, n_pairs)
+    return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
+
+
 def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
     """Return a graph of two attributes and 6 weights.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -30,7 +31,7 @@ ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 """Names of the estimator's parameters; all other parameters are settings of the backend."""
 
 
-class AbstractRelationalEstimator(BaseEstimator):  # type: ignore[misc, unused-ignore]
+class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unused-ignore]
     """The parameters, the ground graph and the pickling of `RelationalCRF` and `RelationalCRFRegressor`."""
 
     predicts_numbers: ClassVar[bool]
@@ -118,13 +119,13 @@ class AbstractRelationalEstimator(BaseEstimator):  # type: ignore[misc, unused-i
         self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
 
+    @abstractmethod
     def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the states of labels, and their numbers if the attribute is a number.
 
         Raises:
             DataError: if a label is not a value of the attribute.
         """
-        raise NotImplementedError
 
     def _predict_keys(self, X: Any) -> tuple[Prediction, str, np.ndarray]:
         """Return the prediction without the labels of the keys, the attribute, and the row of each key in the prediction."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from relcrf.backends.base import InferenceResult
 from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage
-from relcrf.data.frame import Frame
+from relcrf.data.frame import Frame, frame_of
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
 from relcrf.evaluation.number_measures import ScoredNumbers
@@ -75,17 +75,7 @@ def prediction_table(
     columns.append(("joint", names[map_states]))
     if with_probabilities and len(values) <= 50:
         columns += [(f"p_{value}", probabilities[:, k]) for k, value in enumerate(values)]
-    return _frame_of(columns)
-
-
-def _frame_of(columns: Iterable[tuple[str, np.ndarray]]) -> Frame:
-    """Return a table; a predicted attribute may have the name `probability`, but columns must not overwrite each other."""
-    out: dict[str, np.ndarray] = {}
-    for name, column in columns:
-        while name in out:
-            name += "_"
-        out[name] = column
-    return Frame(out)
+    return frame_of(columns)
 
 
 @dataclass(frozen=True, repr=False)
@@ -241,7 +231,7 @@ class Prediction:
             numbers = self._numbers(block)
             low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage)
             figures = ((name, numbers.means), ("deviation", numbers.deviations), ("low", low), ("high", high))
-            return _frame_of((*arguments.items(), *figures))
+            return frame_of((*arguments.items(), *figures))
         return prediction_table(
             arguments,
             name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,3 +150,13 @@ class Frame:
     def to_html(self, bars: Collection[str] = ()) -> str:
         """Return the first rows as an HTML table; for `bars` see `text.html_table.html_table`."""
         return html_table([*self.columns], self.rows(NOTEBOOK_ROWS), bars=bars) + f"<p>{len(self):,} rows</p>"
+
+
+def frame_of(columns: Iterable[tuple[str, np.ndarray]]) -> Frame:
+    """Return a table; a key or attribute may have the name of another column, but columns must not overwrite each other."""
+    out: dict[str, np.ndarray] = {}
+    for name, column in columns:
+        while name in out:
+            name += "_"
+        out[name] = column
+    return Frame(out)

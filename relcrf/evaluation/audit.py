@@ -25,7 +25,7 @@ from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem, training_problem
 from relcrf.backends.propagation import AbstractPropagationBackend
 from relcrf.backends.pseudo import PseudoBackend
-from relcrf.data.frame import Frame
+from relcrf.data.frame import Frame, frame_of
 from relcrf.data.split_plan import DEFAULT_FOLDS, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.evaluation.calibration import scale_weights
@@ -201,8 +201,6 @@ class Audit:
         best = probabilities.argmax(axis=1)
         label, largest = (probabilities[np.arange(len(ranked)), state] for state in (states, best))
         values = np.asarray(block.values, dtype=object)
-        names = dict(zip(block.argument_names, self.grounding.argument_texts(block), strict=True))
-        columns: dict[str, np.ndarray] = {name: texts[ranked - block.start] for name, texts in names.items()}
         added = {
             "observed": values[states],
             "proposed": values[best],
@@ -210,11 +208,7 @@ class Audit:
             "p_proposed": largest,
             "log_odds": np.log(np.maximum(largest, MIN_PROBABILITY)) - np.log(np.maximum(label, MIN_PROBABILITY)),
         }
-        for name, column in added.items():
-            while name in columns:  # the key column may have the same name
-                name += "_"
-            columns[name] = column
-        return Frame(columns)
+        return frame_of_variables(self.grounding, block, ranked, added)
 
     def summary(self, block: VariableBlock) -> AuditSummary:
         """Return the figures of a block."""
@@ -249,6 +243,14 @@ class Audit:
             if found.is_separate[row] or error.diagnostics[0].code != "E356":
                 raise
             return None  # left out alone, the label is the most probable value
+
+
+def frame_of_variables(
+    grounding: Grounding, block: VariableBlock, variables: np.ndarray, added: Mapping[str, np.ndarray]
+) -> Frame:
+    """Return the keys of some variables of a block, and further columns."""
+    names = zip(block.argument_names, grounding.argument_texts(block), strict=True)
+    return frame_of([*((name, texts[variables - block.start]) for name, texts in names), *added.items()])
 
 
 PENALTIES = (0.3, 1.0, 3.0, 10.0)

@@ -21,7 +21,7 @@ from relcrf.backends.registry import make_backend
 from relcrf.data.frame import Frame
 from relcrf.data.split_plan import parse_split
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.audit import AuditSettings
+from relcrf.evaluation.audit import AuditSettings, frame_of_variables
 from relcrf.evaluation.number_measures import ScoredNumbers
 from relcrf.evaluation.runner import ProgressCallback
 from relcrf.evaluation.splits import make_folds
@@ -85,8 +85,6 @@ class NumberAudit:
         distance from the mean in standard deviations, and whether the number is improbable.
         """
         ranked, scored, is_improbable = self.select(block)
-        names = zip(block.argument_names, self.grounding.argument_texts(block), strict=True)
-        columns: dict[str, np.ndarray] = {name: texts[ranked - block.start] for name, texts in names}
         added = {
             "observed": scored.truth,
             "expected": scored.means,
@@ -94,11 +92,7 @@ class NumberAudit:
             "distance": (scored.truth - scored.means) / scored.deviations,
             "improbable": is_improbable,
         }
-        for name, column in added.items():
-            while name in columns:  # the key column may have the same name
-                name += "_"
-            columns[name] = column
-        return Frame(columns)
+        return frame_of_variables(self.grounding, block, ranked, added)
 
     def summary(self, block: VariableBlock) -> NumberAuditSummary:
         """Return the figures of a block."""

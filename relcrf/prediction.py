@@ -10,11 +10,13 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.backends.base import InferenceResult
-from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage
+from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage, require_one_condition
+from relcrf.backends.nearby_labels import nearby_min_probabilities, require_labels_in_data
 from relcrf.data.frame import Frame, frame_of
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
 from relcrf.evaluation.number_measures import ScoredNumbers
+from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.gaussian import NumberMarginals
@@ -154,19 +156,28 @@ class Prediction:
         """Return the standard deviations of the query variables of an attribute that is a number, shape (n,)."""
         return self._numbers(self.block(attribute)).deviations
 
-    def intervals(self, attribute: str | None = None, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def intervals(
+        self, attribute: str | None = None, coverage: float = 0.9, *, nearby: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the lower and upper limits of intervals of the query variables of a number, shape (n,) each.
 
         If the run has held-out numbers of the attribute, the intervals contain the true number with at least the probability
         `coverage` as those of `sets` do; otherwise, if the model is right.
 
+        Args:
+            nearby: See `sets`.
+
         Raises:
-            UsageError: The attribute is not a number (E379), or the coverage is not between 0 and 1 (E376).
+            UsageError: The attribute is not a number (E379), or the coverage is not between 0 and 1 (E376). For
+                `nearby`, see `sets`.
         """
         require_coverage(coverage)
         block = self.block(attribute)
-        labels = self.calibration.get(block.name)
-        return self._numbers(block).intervals(1.0 - coverage if labels is None else labels.min_probability(coverage))
+        labels, numbers = self.calibration.get(block.name), self._numbers(block)
+        if nearby:
+            labels = self.calibration_labels(attribute)
+            return numbers.intervals(labels.fill_nearby(self.nearby_min_probabilities(attribute, coverage), coverage))
+        return numbers.intervals(1.0 - coverage if labels is None else labels.min_probability(coverage))
 
     def probabilities(self, attribute: str | None = None) -> np.ndarray:
         """Return the marginals of the query variables of an attribute, shape (n, n_values)."""
@@ -180,14 +191,42 @@ class Prediction:
         Raises:
             UsageError: If the name is unknown or ambiguous, or the run has no held-out labels (E375).
         """
-        name = self._discrete_block(attribute).name
+        name = self.block(attribute).name
         if name not in self.calibration:
             message = f"the run has no held-out labels of {name}, on which prediction sets are calibrated"
             hint = "train again with --calibrate 5, or with the default backend and enough labels"
             raise UsageError(Diagnostic("E375", message, hint=hint))
         return self.calibration[name]
 
-    def sets(self, attribute: str | None = None, *, coverage: float = 0.9, each_value: bool = False) -> np.ndarray:
+    @cached_property
+    def _nearby_by_request(self) -> dict[tuple[str, float], np.ndarray]:
+        """The results of `nearby_min_probabilities`, which take seconds on large graphs, by attribute and coverage."""
+        return {}
+
+    def nearby_min_probabilities(self, attribute: str | None = None, coverage: float = 0.9) -> np.ndarray:
+        """Return the smallest probability in the set of each query variable, from the nearest held-out labels, shape (n,).
+
+        The result is nan for variables with too few labels near; see `nearby_labels.nearby_min_probabilities`.
+
+        Raises:
+            UsageError: See `sets`.
+        """
+        request = self.block(attribute).name, coverage
+        if request not in self._nearby_by_request:
+            labels, adjacency = self.calibration_labels(attribute), adjacency_matrix(self.grounding.graph)
+            require_labels_in_data(labels, self.grounding.states)
+            found = nearby_min_probabilities(labels, adjacency, self.variables(attribute), coverage)
+            self._nearby_by_request[request] = found
+        return self._nearby_by_request[request]
+
+    def sets(
+        self,
+        attribute: str | None = None,
+        *,
+        coverage: float = 0.9,
+        each_value: bool = False,
+        nearby: bool = False,
+    ) -> np.ndarray:
         """Return the prediction sets of the query variables: a mask of the states of each, shape (n, n_values).
 
         A set contains the true value with at least the probability `coverage`, if the query variables and the held-out labels
@@ -195,12 +234,18 @@ class Prediction:
 
         Args:
             each_value: Whether this holds for the variables with each true value, instead of all variables together.
+            nearby: Whether the set of each variable is calibrated on the held-out labels that are nearest in the ground graph, so
+                that this holds approximately in each part of the graph; see `nearby_labels.nearby_min_probabilities`.
 
         Raises:
-            UsageError: See `calibration_labels`; or the coverage is not between 0 and 1 (E376).
+            UsageError: See `calibration_labels`; the coverage is not between 0 and 1, or `each_value` and `nearby` are set
+                (E376). With `nearby`, the data do not contain the held-out labels, or none is near (E375).
         """
+        require_one_condition(each_value=each_value, nearby=nearby)
+        probabilities = self.probabilities(attribute)
         labels = self.calibration_labels(attribute)
-        return labels.prediction_sets(self.probabilities(attribute), coverage, each_value=each_value)
+        near = self.nearby_min_probabilities(attribute, coverage) if nearby else None
+        return labels.prediction_sets(probabilities, coverage, each_value=each_value, nearby=near)
 
     def table(
         self,
@@ -209,6 +254,7 @@ class Prediction:
         with_probabilities: bool = True,
         coverage: float | None = None,
         each_value: bool = False,
+        nearby: bool = False,
     ) -> Frame:
         """Return one row per query variable.
 
@@ -219,8 +265,8 @@ class Prediction:
 
         Args:
             with_probabilities: Whether to include the probability of each value.
-            coverage, each_value: See `sets`; without a coverage, the column of the sets is omitted. The default coverage of
-                the intervals of numbers is 0.9.
+            coverage, each_value, nearby: See `sets`; without a coverage, the column of the sets is omitted. The default coverage
+                of the intervals of numbers is 0.9.
         """
         block = self.block(attribute)
         queried = self.variables(attribute) - block.start
@@ -229,7 +275,7 @@ class Prediction:
         name = block.attribute or "value"
         if block.is_numeric:
             numbers = self._numbers(block)
-            low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage)
+            low, high = self.intervals(attribute, DEFAULT_COVERAGE if coverage is None else coverage, nearby=nearby)
             figures = ((name, numbers.means), ("deviation", numbers.deviations), ("low", low), ("high", high))
             return frame_of((*arguments.items(), *figures))
         return prediction_table(
@@ -238,7 +284,7 @@ class Prediction:
             block.values,
             self.probabilities(attribute),
             self.inferred.map_states[self._nodes(block)],
-            None if coverage is None else self.sets(attribute, coverage=coverage, each_value=each_value),
+            None if coverage is None else self.sets(attribute, coverage=coverage, each_value=each_value, nearby=nearby),
             with_probabilities=with_probabilities,
         )
 

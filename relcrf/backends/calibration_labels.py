@@ -82,11 +82,22 @@ class CalibrationLabels:
         reached = np.flatnonzero(np.cumsum(weights[order]) >= coverage - ROUNDING)
         return float(self.probabilities[order[reached[0]]]) if len(reached) else 0.0
 
+    def fill_nearby(self, nearby: np.ndarray, coverage: float) -> np.ndarray:
+        """Return the smallest probabilities from the nearest labels with `min_probability` in place of nan, shape (n,)."""
+        return np.where(np.isnan(nearby), self.min_probability(coverage), nearby)
+
     def min_probabilities(self, coverage: float, n_states: int) -> np.ndarray:
         """Return `min_probability` of the labels of each state, shape (n_states,); 0 for states with too few labels."""
         return np.array([self.select(self.states == state).min_probability(coverage) for state in range(n_states)])
 
-    def prediction_sets(self, probabilities: np.ndarray, coverage: float, *, each_value: bool = False) -> np.ndarray:
+    def prediction_sets(
+        self,
+        probabilities: np.ndarray,
+        coverage: float,
+        *,
+        each_value: bool = False,
+        nearby: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the prediction sets of variables: a mask of the states of each, shape (n, n_states).
 
         A set contains the states of at least `min_probability`, and always the most probable state.
@@ -95,11 +106,16 @@ class CalibrationLabels:
             probabilities: Marginals of the variables, shape (n, n_states).
             each_value: Whether the sets of the variables with each true state have the coverage, instead of all sets together.
                 The smallest probability then depends on the state.
+            nearby: The smallest probability of a state in the set of each variable, from its nearest labels, shape (n,); nan for
+                `min_probability`. See `nearby_labels.nearby_min_probabilities`.
         """
-        n_states = probabilities.shape[1]
-        sets = probabilities >= (
-            self.min_probabilities(coverage, n_states) if each_value else self.min_probability(coverage)
-        )
+        if nearby is not None:
+            smallest = self.fill_nearby(nearby, coverage)[:, None]
+        elif each_value:
+            smallest = self.min_probabilities(coverage, probabilities.shape[1])
+        else:
+            smallest = np.array(self.min_probability(coverage))
+        sets = probabilities >= smallest
         if len(sets):
             sets[np.arange(len(sets)), probabilities.argmax(axis=1)] = True
         return np.asarray(sets)
@@ -114,6 +130,17 @@ def require_coverage(coverage: float) -> None:
     if not 0.0 < coverage < 1.0:
         message = f"the coverage of prediction sets must be between 0 and 1, not {coverage:g}"
         raise UsageError(Diagnostic("E376", message, hint="use a coverage such as 0.9"))
+
+
+def require_one_condition(*, each_value: bool, nearby: bool) -> None:
+    """Require that sets are not calibrated on the labels of each value and on the nearest labels at the same time.
+
+    Raises:
+        UsageError: If they are (E376).
+    """
+    if each_value and nearby:
+        message = "sets cannot be calibrated for each value and on the nearest labels at the same time"
+        raise UsageError(Diagnostic("E376", message, hint="omit --each-value or --nearby"))
 
 
 def calibration_sections(by_attribute: Mapping[str, CalibrationLabels]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,7 @@ from relcrf.cli.options import (
     FoldOptions,
     GroundingOptions,
     ModelArgument,
+    NearbyOption,
     SessionOptions,
     SetOption,
     require_single_backend,
@@ -43,7 +44,7 @@ from relcrf.cli.output import (
     print_table,
     print_warnings,
 )
-from relcrf.cli.prediction_sets import print_set_measures, require_valid_sets
+from relcrf.cli.prediction_sets import print_set_measures, set_options
 from relcrf.cli.progress import PrefixedMonitor
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
@@ -131,6 +132,7 @@ def evaluate(
     ] = "",
     coverage: CoverageOption = None,
     each_value: EachValueOption = False,
+    nearby: NearbyOption = False,
     group_by: Annotated[
         str | None,
         typer.Option("--group-by", metavar="COLUMN", help="Column by which accuracy and overconfidence are compared."),
@@ -141,7 +143,7 @@ def evaluate(
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split by=Page.university
     """
     setting = with_device(setting, device)
-    require_valid_sets(coverage, each_value=each_value)
+    options = set_options(coverage, each_value=each_value, nearby=nearby)
     if target.is_dir():
         if backend or setting or out is not None:
             message = "--backend, --set, --device and --out cannot be used with a run folder"
@@ -152,9 +154,9 @@ def evaluate(
         backends = split_names(backend or [DEFAULT_BACKEND])
         ranked = split_names([rank])
         evaluation, groups = _evaluate_model(target, tables, folds, session, backends, setting, out, ranked, group_by)
-    sets = {} if coverage is None else evaluation.measure_sets(coverage, each_value=each_value)
+    sets = {} if options is None else evaluation.measure_sets(**asdict(options))
     if session.as_json:
-        measured: dict[str, Any] = {} if coverage is None else {"sets": sets_as_dict(sets)}
+        measured: dict[str, Any] = {} if options is None else {"sets": sets_as_dict(sets)}
         if groups is not None:
             measured["groups"] = groups_as_dict(evaluation.predictions, groups)
         print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), **measured, "out": out})
@@ -163,8 +165,8 @@ def evaluate(
     print_notes(evaluation.notes)
     note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
     print_evaluation(evaluation)
-    if coverage is not None:
-        print_set_measures(evaluation, coverage, sets)
+    if options is not None:
+        print_set_measures(evaluation, options, sets)
     if groups is not None:
         print_group_measures(evaluation.predictions, groups)
     print_leaks(evaluation.leakage)

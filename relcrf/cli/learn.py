@@ -32,6 +32,7 @@ from relcrf.cli.options import (
     HoldoutOptions,
     MaxFactorsOption,
     ModelArgument,
+    NearbyOption,
     OverrideSetOption,
     RunArgument,
     SafeCsvOption,
@@ -51,7 +52,7 @@ from relcrf.cli.output import (
     print_table,
     print_warnings,
 )
-from relcrf.cli.prediction_sets import describe_sets, print_sets_of_predictions, require_valid_sets
+from relcrf.cli.prediction_sets import describe_sets, print_sets_of_predictions, set_options
 from relcrf.cli.template_table import print_template_table
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.cli.trial_table import print_choice
@@ -350,6 +351,7 @@ def predict(
     ] = None,
     coverage: CoverageOption = None,
     each_value: EachValueOption = False,
+    nearby: NearbyOption = False,
     setting: OverrideSetOption = None,
     device: DeviceOption = None,
     safe_csv: SafeCsvOption = False,
@@ -365,7 +367,7 @@ def predict(
     setting = with_device(setting, device, overrides="device" in fit.learned.settings)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done
-    require_valid_sets(coverage, each_value=each_value)
+    options = set_options(coverage, each_value=each_value, nearby=nearby)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
         display.start_phase("inferring")
@@ -373,7 +375,7 @@ def predict(
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
         names = [attribute] if attribute else prediction.attributes
         frames = {
-            prediction.block(name).name: prediction.table(name, coverage=coverage, each_value=each_value)
+            prediction.block(name).name: prediction.table(name, **({} if options is None else asdict(options)))
             for name in names
         }
     verdict = prediction.verdict
@@ -400,7 +402,7 @@ def predict(
                 "unseen_keys": prediction.unseen_keys,
                 "notes": grounding.bound.notes,
                 "verdict": asdict(verdict),
-                **({} if coverage is None else {"sets": describe_sets(prediction, names, coverage, each_value)}),
+                **({} if options is None else {"sets": describe_sets(prediction, names, options)}),
                 "seconds": prediction.seconds,
                 "out": out,
             }
@@ -417,8 +419,8 @@ def predict(
         width = SHOWN_COLUMNS + prediction.block(name).is_numeric
         shown = [row[:width] for row in frame.rows(10)]
         print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:width], shown)
-    if coverage is not None:
-        print_sets_of_predictions(prediction, names, coverage, each_value)
+    if options is not None:
+        print_sets_of_predictions(prediction, names, options)
     print_line(f"inferred in {prediction.seconds:.2f} s ({verdict})" + (f"; wrote {out}" if out else ""))
     if not (verdict.is_good or interrupted):
         print_note(

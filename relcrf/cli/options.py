@@ -123,6 +123,13 @@ EachValueOption = Annotated[
     typer.Option("--each-value", help="Guarantee the coverage for each true value, e.g. for rare values, too."),
 ]
 
+NearbyOption = Annotated[
+    bool,
+    typer.Option(
+        "--nearby", help="Calibrate each set on the nearest held-out labels, so that all regions are covered."
+    ),
+]
+
 
 def split_names(texts: Sequence[str] | None) -> list[str]:
     """Return the distinct names in comma-separated texts, such as the values of a repeatable option."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from relcrf.backends.calibration_labels import require_coverage
+import numpy as np
+
+from relcrf.backends.calibration_labels import require_coverage, require_one_condition
+from relcrf.backends.nearby_labels import count_nearest
 from relcrf.cli.output import print_note, print_table
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.evaluations import Evaluation
@@ -13,74 +17,106 @@ from relcrf.evaluation.prediction_sets import SetMeasures
 from relcrf.prediction import Prediction
 
 
-def require_valid_sets(coverage: float | None, *, each_value: bool) -> None:
-    """Validate the options of prediction sets.
+@dataclass(frozen=True)
+class SetOptions:
+    """Options of prediction sets; for their meaning see `Prediction.sets`."""
+
+    coverage: float
+    each_value: bool
+    nearby: bool
+
+
+def set_options(coverage: float | None, *, each_value: bool, nearby: bool) -> SetOptions | None:
+    """Return the options of prediction sets; None if no sets are requested.
 
     Raises:
-        UsageError: The coverage is not between 0 and 1, or is missing (E376).
+        UsageError: The coverage is not between 0 and 1, or is missing; or both conditions are requested (E376).
     """
-    if coverage is not None:
-        require_coverage(coverage)
-    elif each_value:
-        message = "--each-value has no effect without --coverage"
-        raise UsageError(Diagnostic("E376", message, hint="add a coverage, e.g. --coverage 0.9"))
+    if coverage is None:
+        if each_value or nearby:
+            message = f"{'--each-value' if each_value else '--nearby'} has no effect without --coverage"
+            raise UsageError(Diagnostic("E376", message, hint="add a coverage, e.g. --coverage 0.9"))
+        return None
+    require_coverage(coverage)
+    require_one_condition(each_value=each_value, nearby=nearby)
+    return SetOptions(coverage, each_value, nearby)
 
 
-def describe_sets(
-    prediction: Prediction, names: Sequence[str], coverage: float, each_value: bool
-) -> dict[str, dict[str, Any]]:
+def describe_sets(prediction: Prediction, names: Sequence[str], options: SetOptions) -> dict[str, dict[str, Any]]:
     """Return the mean size of the prediction sets of each attribute, and the labels on which they are calibrated."""
     out: dict[str, dict[str, Any]] = {}
     for name in names:
         if prediction.block(name).is_numeric:
-            out[prediction.block(name).name] = _describe_intervals(prediction, name, coverage)
+            out[prediction.block(name).name] = _describe_intervals(prediction, name, options)
             continue
-        labels, sets = (
-            prediction.calibration_labels(name),
-            prediction.sets(name, coverage=coverage, each_value=each_value),
-        )
+        labels, sets = prediction.calibration_labels(name), prediction.sets(name, **asdict(options))
         out[prediction.block(name).name] = {
-            "coverage": coverage,
-            "each_value": each_value,
+            **asdict(options),
             "mean_size": float(sets.sum(axis=1).mean()) if len(sets) else float("nan"),
             "labels": len(labels.variables),
+            **_count_nearby(prediction, name, options),
             "unit": labels.unit,
             "note": labels.note,
         }
     return out
 
 
-def _describe_intervals(prediction: Prediction, name: str, coverage: float) -> dict[str, Any]:
-    low, high = prediction.intervals(name, coverage)
+def _describe_intervals(prediction: Prediction, name: str, options: SetOptions) -> dict[str, Any]:
+    low, high = prediction.intervals(name, options.coverage, nearby=options.nearby)
     labels = prediction.calibration.get(prediction.block(name).name)
     return {
-        "coverage": coverage,
+        "coverage": options.coverage,
+        "nearby": options.nearby,
         "mean_width": float((high - low).mean()) if len(low) else float("nan"),
         "labels": 0 if labels is None else len(labels.variables),
+        **_count_nearby(prediction, name, options),
     }
 
 
-def print_sets_of_predictions(prediction: Prediction, names: Sequence[str], coverage: float, each_value: bool) -> None:
+def _count_nearby(prediction: Prediction, name: str, options: SetOptions) -> dict[str, int]:
+    """Return how many sets are calibrated on the nearest labels, and how many on all, if the nearest ones are requested."""
+    if not options.nearby:
+        return {}
+    is_nearby = np.isfinite(prediction.nearby_min_probabilities(name, options.coverage))
+    return {"n_nearby": int(is_nearby.sum()), "n_others": int((~is_nearby).sum())}
+
+
+def print_sets_of_predictions(prediction: Prediction, names: Sequence[str], options: SetOptions) -> None:
     """Print the guarantee and the mean size of the prediction sets of each attribute."""
-    condition = ", whatever it is," if each_value else ""
-    for name, sets in describe_sets(prediction, names, coverage, each_value).items():
+    coverage, condition = options.coverage, ", whatever it is," if options.each_value else ""
+    for name, sets in describe_sets(prediction, names, options).items():
         if prediction.block(name).is_numeric:
-            source = f"calibrated on {sets['labels']:,} held-out numbers" if sets["labels"] else "if the model is right"
+            numbers = f"calibrated on {_calibration_count(sets['labels'], options)} held-out numbers"
+            source = numbers if sets["labels"] else "if the model is right"
             print_note(
                 f"each interval contains the true {name} with probability {coverage:g}, {source}; "
                 f"mean width {sets['mean_width']:.4g}"
             )
+            _print_count_of_others(sets.get("n_others", 0))
             continue
         print_note(
             f"each set contains the true value of {name}{condition} with probability {coverage:g}, calibrated on "
-            f"{sets['labels']:,} held-out labels; mean size {sets['mean_size']:.2f}"
+            f"{_calibration_count(sets['labels'], options)} held-out labels; mean size {sets['mean_size']:.2f}"
         )
+        _print_count_of_others(sets.get("n_others", 0))
         if sets["note"]:
             print_note(sets["note"])
 
 
+def _calibration_count(n_labels: int, options: SetOptions) -> str:
+    """Return how many of the held-out labels calibrate a set, as a text."""
+    n_nearest = count_nearest(options.coverage)
+    return f"the nearest {n_nearest:,} of {n_labels:,}" if options.nearby and n_nearest <= n_labels else f"{n_labels:,}"
+
+
+def _print_count_of_others(n_others: int) -> None:
+    """Print how many sets are calibrated on all labels although the nearest ones are requested."""
+    if n_others:
+        print_note(f"{n_others:,} sets are calibrated on all held-out labels, because too few are near")
+
+
 def print_set_measures(
-    evaluation: Evaluation, coverage: float, measures: Mapping[str, Mapping[str, SetMeasures]]
+    evaluation: Evaluation, options: SetOptions, measures: Mapping[str, Mapping[str, SetMeasures]]
 ) -> None:
     """Print the coverage and the size of the prediction sets of each attribute, or why there are none."""
     for attribute in evaluation.predictions.attributes:
@@ -111,10 +147,15 @@ def print_set_measures(
         columns = ("", "contain the label", "worst value", "mean size", "single value")
         n_labels = min(one.n_calibration for one in measures[attribute].values())
         kind = "intervals" if is_numeric else "prediction sets"
-        title = f"{attribute}, {kind} for a coverage of {coverage:g}, calibrated on {n_labels:,} labels"
+        nearest = f"the nearest {count_nearest(options.coverage):,} of " if options.nearby else ""
+        title = (
+            f"{attribute}, {kind} for a coverage of {options.coverage:g}, calibrated on {nearest}{n_labels:,} labels"
+        )
         if is_numeric:
             print_table(title, ("", "contain the number", "mean width"), [(row[0], row[1], row[3]) for row in rows])
         else:
             print_table(title, columns, rows)
+        if options.nearby:
+            _print_count_of_others(max(one.n - one.n_nearby for one in measures[attribute].values()))
         for note in dict.fromkeys(one.note for one in measures[attribute].values() if one.note):
             print_note(note)

@@ -13,6 +13,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, Monitor
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.nearby_labels import require_labels_in_data
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -29,6 +30,7 @@ from relcrf.evaluation.runner import (
     run_systems,
 )
 from relcrf.evaluation.splits import Fold, PartSizes, labelled_in_grounding, make_folds
+from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.grounding.grounding import Grounding
 
 DEFAULT_SUBGRAPHS = 20
@@ -50,6 +52,7 @@ class Evaluation:
         calibration_labels: Those of the evaluated run, by attribute; None if models were trained for the evaluation.
     """
 
+    grounding: Grounding
     plan: SplitPlan
     folds: tuple[Fold, ...]
     part_sizes: tuple[PartSizes, ...]
@@ -87,7 +90,7 @@ class Evaluation:
         predictions = Predictions.from_folds(grounding, folds, by_system, groups)
         sizes = tuple(fold.part_sizes(labelled) for fold in folds)
         leakage, notes = measure_leakage(grounding, folds), tuple(grounding.bound.notes)
-        return cls(plan, folds, sizes, results, predictions, leakage, notes)
+        return cls(grounding, plan, folds, sizes, results, predictions, leakage, notes)
 
     @property
     def split(self) -> str:
@@ -119,13 +122,21 @@ class Evaluation:
             "notes": list(self.notes),
         }
 
-    def measure_sets(self, coverage: float, *, each_value: bool = False) -> dict[str, dict[str, SetMeasures]]:
+    def measure_sets(
+        self, coverage: float, *, each_value: bool = False, nearby: bool = False
+    ) -> dict[str, dict[str, SetMeasures]]:
         """Measure prediction sets by attribute and system; see `prediction_sets.measure_sets`.
 
         Raises:
-            UsageError: The coverage is not between 0 and 1 (E376).
+            UsageError: See `prediction_sets.measure_sets`; or the data do not contain the held-out labels (`nearby`, E375).
         """
-        return measure_sets(self.predictions, coverage, self.calibration_labels, each_value=each_value)
+        if nearby:
+            for labels in (self.calibration_labels or {}).values():
+                require_labels_in_data(labels, self.grounding.states)
+        adjacency = adjacency_matrix(self.grounding.graph) if nearby else None
+        return measure_sets(
+            self.predictions, coverage, self.calibration_labels, each_value=each_value, adjacency=adjacency
+        )
 
     def scores_as_dict(self) -> dict[str, Any]:
         """Return the scores of each system on each fold, and over all folds, as a JSON object."""

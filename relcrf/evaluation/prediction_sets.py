@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import norm
 
 from relcrf.backends.base import Problem
-from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage
+from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage, require_one_condition
+from relcrf.backends.nearby_labels import nearby_min_probabilities
 from relcrf.evaluation.intervals import Clusters, percentile_interval
 from relcrf.evaluation.predictions import MAJORITY, Predictions
 from relcrf.evaluation.splits import Fold
@@ -68,6 +70,7 @@ class SetMeasures:
         n: The number of sets.
         n_calibration: The number of labels on which the sets were calibrated; with several folds, the smallest number.
         note: Why the coverage is not guaranteed; empty if it is.
+        n_nearby: The number of sets that were calibrated on the nearest labels only.
     """
 
     coverage: float
@@ -79,6 +82,7 @@ class SetMeasures:
     n: int
     n_calibration: int
     note: str = ""
+    n_nearby: int = 0
 
 
 def measure_sets(
@@ -87,6 +91,7 @@ def measure_sets(
     calibration_labels: Mapping[str, CalibrationLabels] | None = None,
     *,
     each_value: bool = False,
+    adjacency: csr_array | None = None,
 ) -> dict[str, dict[str, SetMeasures]]:
     """Measure the prediction sets of all systems, by attribute and system.
 
@@ -95,16 +100,21 @@ def measure_sets(
         calibration_labels: The labels on which a trained model calibrates its sets, by attribute; `MAJORITY` then has no sets.
             Default: the sets of each fold are calibrated on the labels of the other folds; a single fold has no sets.
         each_value: See `CalibrationLabels.prediction_sets`.
+        adjacency: Adjacency matrix of the variables if sets are calibrated on the nearest labels, see `nearby_labels`.
 
     Raises:
-        UsageError: If the coverage is not between 0 and 1 (E376).
+        UsageError: If the coverage is not between 0 and 1, or `each_value` and `adjacency` are given (E376); or if labels were
+            held out with their connected components (E375).
     """
     require_coverage(coverage)
+    require_one_condition(each_value=each_value, nearby=adjacency is not None)
     systems = [name for name in predictions.systems if calibration_labels is None or name != MAJORITY]
     out: dict[str, dict[str, SetMeasures]] = {}
     for attribute in predictions.attributes:
         for system in systems:
-            measured = _measure_system(predictions, system, attribute, coverage, calibration_labels, each_value)
+            measured = _measure_system(
+                predictions, system, attribute, coverage, calibration_labels, each_value, adjacency
+            )
             if measured is not None:
                 out.setdefault(attribute, {})[system] = measured
     return out
@@ -117,6 +127,7 @@ def _measure_system(
     coverage: float,
     calibration_labels: Mapping[str, CalibrationLabels] | None,
     each_value: bool,
+    adjacency: csr_array | None,
 ) -> SetMeasures | None:
     """Measure the prediction sets of a system for an attribute; None if no labels are left to calibrate them."""
     folds = predictions.scored_by_fold(system, attribute)
@@ -125,19 +136,23 @@ def _measure_system(
     rows, is_numeric = np.arange(len(fold_of)), predictions.is_numeric(attribute)
     probabilities = whole.tail_probabilities() if is_numeric else whole.probabilities[rows, whole.truth]
     states = np.zeros_like(rows) if is_numeric else whole.truth
-    labels = CalibrationLabels(rows, states, probabilities, clusters.index, clusters.unit, False)
-    contains, sizes, n_calibration, note = np.empty(len(rows), dtype=bool), np.empty(len(rows)), [], ""
+    variables = predictions.test_variables(attribute)
+    labels = CalibrationLabels(variables, states, probabilities, clusters.index, clusters.unit, False)
+    contains, sizes, n_calibration = np.empty(len(rows), dtype=bool), np.empty(len(rows)), []
+    note, n_nearby = "", 0
     for number, fold in enumerate(folds):
         known = labels.select(fold_of != number) if calibration_labels is None else calibration_labels.get(attribute)
         if known is None or not len(known.variables):
             return None
-        note = known.note
+        note, tested = known.note, variables[fold_of == number]
+        nearest = None if adjacency is None else nearby_min_probabilities(known, adjacency, tested, coverage)
+        n_nearby += 0 if nearest is None else int(np.isfinite(nearest).sum())
         if is_numeric:
-            smallest = known.min_probability(coverage)
+            smallest = known.min_probability(coverage) if nearest is None else known.fill_nearby(nearest, coverage)
             contains[fold_of == number] = fold.tail_probabilities() >= smallest
             sizes[fold_of == number] = 2.0 * norm.isf(0.5 * smallest) * fold.deviations
         else:
-            sets = known.prediction_sets(fold.probabilities, coverage, each_value=each_value)
+            sets = known.prediction_sets(fold.probabilities, coverage, each_value=each_value, nearby=nearest)
             contains[fold_of == number] = sets[np.arange(len(sets)), fold.truth]
             sizes[fold_of == number] = sets.sum(axis=1)
         n_calibration.append(len(known.variables))
@@ -151,6 +166,7 @@ def _measure_system(
         len(rows),
         min(n_calibration),
         note,
+        n_nearby,
     )
 
 

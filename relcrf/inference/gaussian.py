@@ -340,8 +340,8 @@ class NumberMarginals:
     means: np.ndarray
     deviations: np.ndarray
 
-    def intervals(self, min_probability: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the limits of central intervals; larger deviations have the given probability."""
+    def intervals(self, min_probability: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the limits of central intervals; larger deviations have the given probability, a number or of shape (n,)."""
         half = norm.isf(0.5 * min_probability) * self.deviations
         return self.means - half, self.means + half
 

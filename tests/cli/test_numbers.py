@@ -65,6 +65,8 @@ def test_coverage(relcrf_, relcrf_json, folder, train):
     widths = [row["high"] - row["low"] for row in found["predictions"]["House.price"]]
     assert sets["House.price"]["mean_width"] == pytest.approx(sum(widths) / len(widths))
     n_known = sum(p is not None for p in PRICES)
+    nearby = relcrf_json(*both[:-1], "--nearby")[1]["sets"]["House.price"]
+    assert nearby == {**sets["House.price"], "nearby": True, "n_nearby": 0, "n_others": len(UNKNOWN)}
     assert sets["House.price"]["labels"] == n_known and sets["House.kind"]["each_value"] is True
 
 

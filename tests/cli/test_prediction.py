@@ -86,7 +86,9 @@ def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
     code, _, err = relcrf_("predict", run, "--data", web, "--coverage", 0.9)
     assert code == 2 and "E375" in err and "--calibrate 5" in err
     assert relcrf_("predict", run, "--data", web, "--coverage", 1)[0] == 2
-    assert relcrf_("predict", run, "--data", web, "--each-value")[0] == 2
+    for options in (("--each-value",), ("--nearby",), ("--each-value", "--nearby", "--coverage", 0.9)):
+        code, _, err = relcrf_("predict", run, "--data", web, *options)
+        assert code == 2 and "E376" in err
     model, calibrated, written = resource_path("models", "webkb.rcrf"), tmp_path / "calibrated", tmp_path / "sets.csv"
     train = ("train", model, "--data", web, "--out", calibrated, "--backend", "local", "--calibrate", 3)
     assert relcrf_(*train, "--split", "by=Page.school", "--holdout", "s1")[0] == 0
@@ -101,5 +103,13 @@ def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
     assert found["sets"]["Page.category"]["labels"] == 32
     assert found["sets"]["Page.category"]["mean_size"] == pytest.approx(sum(map(len, sets)) / len(sets))
     assert [row["set"].split(", ") for row in found["predictions"]["Page.category"]] == sets
+    code, _, err = relcrf_("predict", calibrated, *held_out, "--nearby")
+    assert code == 0 and "calibrated on 32 held-out labels" in " ".join(err.split())
+    assert "28 sets are calibrated on all held-out labels, because too few are near" in " ".join(err.split())
+    nearby = ("evaluate", model, "--data", web, "--folds", 3, "--coverage", 0.5, "--nearby", "--backend", "local")
+    code, out, err = relcrf_(*nearby)
+    assert code == 0 and "calibrated on the nearest 20 of " in " ".join(out.split())
+    measured = relcrf_json(*nearby)[1]["sets"]["Page.category"]["local"]
+    assert f"{measured['n'] - measured['n_nearby']} sets are calibrated on all" in " ".join(err.split())
     code, _, err = relcrf_("evaluate", run, "--data", web, "--split", "by=Page.school", "--coverage", 0.9)
     assert code == 0 and "the run has no held-out labels" in err

@@ -8,9 +8,11 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends.calibration_labels import CalibrationLabels
+from relcrf.backends.nearby_labels import nearby_min_probabilities
 from relcrf.errors import UsageError
 from relcrf.evaluation.predictions import MAJORITY
 from relcrf.evaluation.splits import random_folds
+from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.resources import resource_path
 
 PAGES = 120
@@ -153,3 +155,44 @@ def test_sets_of_a_run_are_calibrated_on_its_held_out_labels(web):
 def test_one_fold_has_no_sets_without_a_run(web):
     _, grounding = web
     assert api.evaluate(grounding, ["local"], "hide=0.2").measure_sets(0.9) == {}
+
+
+def test_sets_from_the_nearest_labels():
+    model, grounding = make_web(1)
+    hidden = np.arange(PAGES) % 3 == 0
+    fit = api.fit(model, grounding, "local", hidden=hidden, calibrate=3)
+    prediction, labels = api.predict(fit, grounding, hidden=hidden), fit.learned.calibration_labels["Page.category"]
+    near = nearby_min_probabilities(labels, adjacency_matrix(grounding.graph), prediction.variables(), 0.75)
+    assert 0 < np.isnan(near).sum() < len(near)  # some pages have few links
+    smallest = np.where(np.isnan(near), labels.min_probability(0.75), near)
+    probabilities = prediction.probabilities()
+    expected = (probabilities >= smallest[:, None]) | (probabilities == probabilities.max(axis=1, keepdims=True))
+    sets = prediction.sets(coverage=0.75, nearby=True)
+    np.testing.assert_array_equal(sets, expected)
+    assert (sets != prediction.sets(coverage=0.75)).any()
+    evaluation = api.evaluate_run(fit.learned, grounding, "random,folds=4")
+    measured = evaluation.measure_sets(0.75, nearby=True)["Page.category"]["local"]
+    assert 0 < measured.n_nearby < measured.n == PAGES
+    assert evaluation.measure_sets(0.75)["Page.category"]["local"].n_nearby == 0
+    by_fold = api.evaluate(grounding, ["local"], "random,folds=3").measure_sets(0.75, nearby=True)["Page.category"]
+    assert by_fold["local"].n_nearby > 0
+    for request in (
+        lambda: prediction.sets(nearby=True, each_value=True),
+        lambda: evaluation.measure_sets(0.75, nearby=True, each_value=True),
+    ):
+        with pytest.raises(UsageError) as error:
+            request()
+        assert error.value.diagnostics[0].code == "E376"
+
+
+def test_nearest_labels_must_be_in_the_data():
+    model, grounding = make_web(1)
+    fit, other = api.fit(model, grounding, "local", calibrate=3), make_web(1, seed=1)[1]
+    hidden = np.arange(PAGES) < 10
+    for request in (
+        lambda: api.predict(fit, other, hidden=hidden).sets(nearby=True),
+        lambda: api.evaluate_run(fit.learned, other, "random,folds=4").measure_sets(0.5, nearby=True),
+    ):
+        with pytest.raises(UsageError) as error:
+            request()
+        assert error.value.diagnostics[0].code == "E375"

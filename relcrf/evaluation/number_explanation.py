@@ -309,7 +309,7 @@ class _NumberContributions:
         gain = np.zeros(len(is_unknown))
         indicator = (unknown == self.row).astype(np.float64)
         gain[unknown] = self._scale * posterior.inverse.solve(indicator)
-        group = np.tile(self._groups_of_pairs(), 2)
+        group = np.tile(numeric.group, 2)
         near = np.concatenate((numeric.first, numeric.second))
         far = np.concatenate((numeric.second, numeric.first)).astype(np.int64)
         flow = -gain[near] * np.tile(posterior.pairs.values, 2)
@@ -319,19 +319,6 @@ class _NumberContributions:
         amount = flow * np.where(posterior.is_known, posterior.deviations, messages)[far]
         used = np.flatnonzero(amount)
         return far[used], group[used], amount[used]
-
-    def _groups_of_pairs(self) -> np.ndarray:
-        """Return the index of the factor group of each pair of the posterior, shape (n_pairs,)."""
-        graph, numeric = self.targets.graph, self.posterior.numeric
-        used = np.zeros(graph.n_variables, dtype=bool)
-        used[numeric.variables] = True
-        parts = [np.empty(0, dtype=np.int64)]
-        for number, group in enumerate(graph.groups):
-            slots = numeric_slots(graph, group)
-            if len(slots) == 2 and numeric.n_pairs:
-                n_used = int((used[group.scope[slots[0]]] & used[group.scope[slots[1]]]).sum())
-                parts.append(np.full(n_used, number))
-        return np.concatenate(parts)
 
 
 def _part_name(part: FeatureContribution) -> str:

@@ -70,7 +70,7 @@ def regression(seed=0, n=40, shift=0.0, scale=1.0, feature_scale=1.0):
     none, empty = np.empty(0, dtype=np.int32), sparse.csr_matrix((0, 3))
     log_precision = sparse.csr_matrix((n, 3))
     attribute = np.zeros(n, dtype=np.int64)
-    graph = NumericGraph(np.arange(n), attribute, sparse.csr_matrix(x), log_precision, none, none, empty, empty)
+    graph = NumericGraph(np.arange(n), attribute, sparse.csr_matrix(x), log_precision, none, none, empty, empty, none)
     return NumberProblem(graph, y, WeightLayout((WeightBlock("x", 3, 1),)), np.ones(3, dtype=bool), 1), x, y
 
 

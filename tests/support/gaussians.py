@@ -44,7 +44,7 @@ def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
 
     sizes = (n, n, len(first), len(first))
     mean, log_precision, *pairs = (matrix(size, used) for size, used in zip(sizes, columns, strict=True))
-    return NumericGraph(np.arange(n), rng.integers(2, size=n), mean, log_precision, first, second, *pairs)
+    return NumericGraph(np.arange(n), rng.integers(2, size=n), mean, log_precision, first, second, *pairs, 0 * first)
 
 
 def dense_precision(pairs: PairWeights) -> np.ndarray:

@@ -115,7 +115,7 @@ def test_points_of_one_problem_continue_in_another():
     assert alone.indices.tolist() == [0, 3, 1, 4] and problem.indices.tolist() == [0, 3, 1, 4, 2, 5]
     np.testing.assert_allclose(problem.weights_at(problem.start()).weights, LAYOUT.initial())
     point = alone.start() + np.arange(8.0)
-    found, expected = problem.weights_at(problem.start_from(alone, point)), alone.weights_at(point)
+    found, expected = problem.weights_at(problem.start_at(alone.weights_at(point))), alone.weights_at(point)
     np.testing.assert_allclose(found.weights, expected.weights)
     np.testing.assert_allclose(found.offset, expected.offset)
     logs = expected.log_precision(alone.graph)

@@ -9,6 +9,7 @@ from graphs import joint_score
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.problems import numeric_targets
 from relcrf.graph.numeric_graph import NumericGraph, discrete_part, numeric_graph
 from relcrf.inference.gaussian import PairWeights
@@ -81,13 +82,11 @@ def predict_plainly(fit, grounding, states):
     """
     learned = fit.learned
     vectors = learned.vectors_for(learned.extend_grounding(grounding))
+    model = NumberModel.from_vectors(vectors)
     graph = numeric_graph(numeric_targets(grounding), states)
-    is_linked = "numbers" in vectors
-    offset = vectors["numbers" if is_linked else "independent_numbers"]
-    point = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
-    mean, covariance = dense_distribution(graph if is_linked else graph.without_pairs(), point)
     values = grounding.numbers[graph.variables]
     known = ~np.isnan(values)
+    mean, covariance = dense_distribution(model.select(graph, known), model.weights)
     marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
     return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
 

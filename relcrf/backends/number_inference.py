@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from relcrf.backends.base import InferenceResult, Problem
+from relcrf.backends.learned_model import SEPARATE_LAYOUTS
 from relcrf.backends.number_model import NumberModel
 from relcrf.backends.numeric_targets import without_numbers
 from relcrf.errors import Diagnostic, UsageError
@@ -381,14 +382,18 @@ def _with_evidence(
     discrete: Problem, vectors: dict[str, np.ndarray], evidence: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[Problem, dict[str, np.ndarray]]:
     """Return the problem and the vectors with factors whose tables are given, see `_Numbers.evidence`."""
-    graph, weights = discrete.graph, [vectors["weights"]]
+    graph, fixed = discrete.graph, []
     for variables, table in evidence:
         size = table.shape[1]
         identity = tuple(map(tuple, np.eye(size).tolist()))
         block = WeightBlock(f"numbers with {size} states", size, size, identity, fixed=True)
         group = FactorGroup((variables.astype(np.int32),), (size,), Dense(table), None, len(graph.layout.blocks))
         graph = graph.with_groups((group,), block)
-        weights.append(np.eye(size).ravel())
+        fixed.append(np.eye(size).ravel())
     if not evidence:
         return discrete, vectors
-    return replace(discrete, graph=graph), {**vectors, "weights": np.concatenate(weights)}
+    extended = {
+        name: vector if name in SEPARATE_LAYOUTS else np.concatenate((vector, *fixed))
+        for name, vector in vectors.items()
+    }
+    return replace(discrete, graph=graph), extended

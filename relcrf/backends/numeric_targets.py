@@ -105,6 +105,7 @@ def fit_with_numbers(
         DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
     """
     require_numeric_backend(backend.name)
+    _require_number_settings(problem, backend)
     numbers = learn_numbers(problem, backend, monitor)
     discrete = without_numbers(problem)
     if (discrete.roles == Role.FREE).any():
@@ -115,7 +116,6 @@ def fit_with_numbers(
             dense = make_backend("dense")
             learned = replace(dense.fit(discrete, monitor), system=dense)
     else:
-        _require_number_settings(backend)
         chosen = make_backend("dense") if backend.name == DEFAULT_BACKEND else None
         learned = FitResult({"weights": problem.graph.layout.initial()}, system=chosen)
     assert problem.numbers is not None
@@ -124,12 +124,19 @@ def fit_with_numbers(
     return replace(learned, vectors=vectors, stages=(*learned.stages, *numbers.stages), summary=summary, moments=None)
 
 
-def _require_number_settings(backend: AbstractBackend) -> None:
-    """Raise UsageError if a setting of `ess` is changed that has no effect on numbers (E305); all other variables are absent."""
-    for setting in fields(backend) if isinstance(backend, EssBackend) else ():
-        value = getattr(backend, setting.name)
-        if setting.name not in ESS_SETTINGS and value != setting.default:
-            message = f"setting '{setting.name}' of backend 'ess' has no effect on numbers, and the model predicts only numbers"
+def _require_number_settings(problem: Problem, backend: AbstractBackend) -> None:
+    """Raise UsageError if a setting of `ess` has no effect in a model of numbers only, or is not supported (E305)."""
+    if not isinstance(backend, EssBackend):
+        return
+    if backend.structure_unaries == "own" and _has_mixed_templates(problem):
+        message = (
+            "setting 'structure_unaries' of backend 'ess' cannot be own if a template is over a number and a category"
+        )
+        raise UsageError(Diagnostic("E305", message, hint="use --set structure_unaries=shared"))
+    predicts_categories = bool((without_numbers(problem).roles == Role.FREE).any())
+    for setting in () if predicts_categories else fields(backend):
+        if setting.name not in ESS_SETTINGS and getattr(backend, setting.name) != setting.default:
+            message = f"setting '{setting.name}' of backend 'ess' has no effect on numbers, and the model predicts nothing else"
             hint = f"omit it; the settings for numbers are {listing(ESS_SETTINGS)}"
             raise UsageError(Diagnostic("E305", message, hint=hint))
 

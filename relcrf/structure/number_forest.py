@@ -39,7 +39,7 @@ class NumberForest:
         """
         ends, link = graph.links
         information = self.weights.correlations(graph).information
-        is_candidate = information >= self.min_information
+        is_candidate = self._are_informative(ends, information)
         n_known = is_known[ends].sum(axis=1) if self.uses_known else np.zeros(len(ends), dtype=np.int64)
         candidates = np.flatnonzero(is_candidate & (n_known == 0))
         forest = maximum_spanning_forest(len(graph.variables), ends[candidates], information[candidates])
@@ -54,5 +54,10 @@ class NumberForest:
         """
         if not self.uses_known:
             return self.select(graph, is_known)
-        is_candidate = self.weights.correlations(graph).information >= self.min_information
-        return graph.with_pairs(is_candidate[graph.links[1]] & is_known[graph.first] & is_known[graph.second])
+        ends, link = graph.links
+        chosen = self._are_informative(ends, self.weights.correlations(graph).information) & is_known[ends].all(axis=1)
+        return graph.with_pairs(chosen[link])
+
+    def _are_informative(self, ends: np.ndarray, information: np.ndarray) -> np.ndarray:
+        """Return the mask of the links that may be selected, shape (n_links,); a number linked to itself is ignored."""
+        return np.asarray((information >= self.min_information) & (ends[:, 0] != ends[:, 1]))

@@ -31,13 +31,25 @@ def random_pairs(n, n_pairs):
     return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
 
 
-def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
+def random_forest(rng, n, n_links):
+    """Return the two ends of the pairs of a random forest, and the link of each pair; some links have several pairs."""
+    child = np.sort(rng.permutation(n - 1)[:n_links] + 1)
+    ends = np.stack(((rng.random(n_links) * child).astype(np.int64), child))
+    link = np.concatenate((np.arange(n_links), np.arange(0, n_links, 3), np.arange(0, n_links, 2)))
+    is_reversed = rng.random(len(link)) < 0.5
+    name = rng.permutation(n).astype(np.int32)
+    first, second = (name[np.where(is_reversed, ends[1 - k, link], ends[k, link])] for k in (0, 1))
+    return first, second, link
+
+
+def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4, *, is_forest=False):
     """Return a graph of two attributes and 6 weights.
 
     Args:
         columns: The columns of the matrices of means, log precisions, differences and sums with entries.
+        is_forest: Whether the pairs form a forest with `n_pairs` links, some of which have several pairs.
     """
-    first, second = random_ends(rng, n, n_pairs)
+    first, second = random_forest(rng, n, n_pairs)[:2] if is_forest else random_ends(rng, n, n_pairs)
 
     def matrix(n_rows, used):
         dense = rng.normal(size=(n_rows, 6)) * (rng.random((n_rows, 6)) < 0.5)

@@ -38,7 +38,7 @@ from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import DEFAULT_FOLDS, SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, listing
-from relcrf.evaluation import active_learning, selection
+from relcrf.evaluation import number_active_learning, selection
 from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.audit import AuditSettings
 from relcrf.evaluation.audit import audit_labels as audit_labels
@@ -50,6 +50,7 @@ from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
 from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.flips import FlipSearch, find_flips
 from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
+from relcrf.evaluation.number_active_learning import NumberRequests
 from relcrf.evaluation.number_audit import audit_numbers
 from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.pareto import pareto as pareto
@@ -449,7 +450,7 @@ class Fit:
         """Find the smallest change of evidence that changes a prediction; for the arguments see `explain`."""
         return find_flips(self._explanation_case(data, variable, options), against)
 
-    def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests:
+    def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests | NumberRequests:
         """Select the missing labels that would improve the predictions most; for the options and errors see `api.ask`."""
         return ask(self, self._ground_graph(data), budget, **options)
 
@@ -551,19 +552,19 @@ def ask(
     candidates: np.ndarray | None = None,
     cost: str | None = None,
     **settings: Any,
-) -> LabelRequests:
-    """Select the missing labels that would improve the predictions most; see `evaluation.active_learning.ask`.
+) -> LabelRequests | NumberRequests:
+    """Select the missing labels that would improve the predictions most; see `evaluation.number_active_learning.ask`.
 
     Args:
         budget: Number of labels or, with `cost`, their total cost.
-        attribute: Attribute or relation whose labels are requested; needed if several are predicted.
+        attribute: Attribute or relation whose labels or numbers are requested; needed if several are predicted.
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
         candidates: Variables that may be requested, shape (n_variables,), bool. Default: all without a label.
         cost: Numeric column of the entity's table with the cost of each label.
         settings: See `predict`.
     """
     block = find_variable_block(grounding, attribute)
-    return active_learning.ask(
+    return number_active_learning.ask(
         trained.learned, grounding, budget, block, hidden=hidden, candidates=candidates, cost=cost, **settings
     )
 

@@ -17,8 +17,8 @@ numbers.
 - `deviation`: the numbers with the largest predicted deviations (uncertainty sampling).
 
 `test` is the RMSE of the test numbers, and `all` that of all numbers that are unknown at first, where the error of a chosen
-number is 0. Figures are means over the seeds; `ratio` is the mean ratio of the test RMSE to that of random choice over the steps after
-the first, with its standard error over the seeds (smaller is better).
+number is 0. Figures are means over the seeds; `ratio` is the mean ratio of the test RMSE to that of random choice over the steps
+after the first, with its standard error over the seeds (smaller is better).
 
 The growth is that of the CPU seconds of one `ask` for 20 of all unknown prices in neighbouring houses, from a tenth of `--houses`
 to `--houses`; `random` is the same with links between random houses, for which gains are estimated.

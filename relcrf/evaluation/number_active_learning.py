@@ -195,7 +195,7 @@ def _attribute_variances(problem: Problem, posterior: JointPosterior) -> np.ndar
         known = targets.values[start:stop][problem.roles[start:stop] == Role.CLAMPED]
         variance = float(known.var()) if len(known) else 0.0
         variances.append(variance if variance > 0.0 else 1.0)
-    return np.array(variances)[posterior.numeric.attribute]
+    return np.asarray(np.array(variances)[posterior.numeric.attribute])
 
 
 def _describe(

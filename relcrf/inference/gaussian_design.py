@@ -75,7 +75,8 @@ class VarianceSelection:
     def gains(self) -> np.ndarray:
         """The reduction of the weighted sum of the variances by the value of each variable, shape (n,)."""
         own = self._weights * self.variances
-        return np.maximum(np.divide(self._squares, self.variances, out=own.copy(), where=self.variances > 0.0), own)
+        gains = np.divide(self._squares, self.variances, out=own.copy(), where=self.variances > 0.0)
+        return np.asarray(np.maximum(gains, own))
 
     def add(self, row: int) -> VarianceReduction:
         """Condition on the value of a variable, whatever it is, and return the reductions."""

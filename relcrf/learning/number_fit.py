@@ -91,6 +91,15 @@ class NumberProblem:
         """The indices of the learned weights, in the order of `kinds`."""
         return np.concatenate(self.kinds)
 
+    def labelled(self) -> NumberProblem:
+        """Return the problem of the known numbers alone."""
+        is_known = ~np.isnan(self.values)
+        return replace(self, graph=self.graph.select(is_known), values=self.values[is_known])
+
+    def without_pairs(self) -> NumberProblem:
+        """Return the problem of independent numbers."""
+        return replace(self, graph=self.graph.without_pairs())
+
     def weights_at(self, point: np.ndarray) -> NumberWeights:
         """Return the weights at a point of the optimiser: v, and the mean and log precision of each attribute in its units."""
         n, weights = len(self.indices), self.layout.initial()

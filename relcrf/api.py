@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ import numpy as np
 from relcrf.backends import packed_run, run_folder
 from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
 from relcrf.backends.base import Monitor
+from relcrf.backends.joint_number_likelihood import joint_log_density
 from relcrf.backends.latent_scores import latent_scores as latent_scores
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
@@ -54,7 +55,7 @@ from relcrf.evaluation.number_active_learning import NumberRequests
 from relcrf.evaluation.number_audit import audit_numbers
 from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.pareto import pareto as pareto
-from relcrf.evaluation.selection import SettingsSelection
+from relcrf.evaluation.selection import SettingsSelection, joint_label_likelihood
 from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
@@ -330,7 +331,6 @@ def select(
         validation: Variables whose labels are held out and scored, as in `fit`. Default: see `options`.
         options: `holdout` or `held_out`, `seed` and `by` of `select_settings`, and settings that are not selected.
     """
-    require_no_numbers(grounding.spec, "the selection of settings")
     uses_candidates = backend_class(backend).uses_candidates
     problem = training_problem(grounding, hidden, validation=validation, with_candidates=uses_candidates)
     return selection.select_settings(problem, backend, grid, **options)
@@ -578,7 +578,7 @@ def joint_log_likelihood(
     executor: AbstractExecutor | None = None,
     **settings: Any,
 ) -> float:
-    """Compute the joint log-probability, in nats, of all hidden labels given the other labels.
+    """Compute the joint log-probability, in nats, of all hidden labels given the other labels; of numbers, the log density.
 
     The result is exact if the backend's inference is exact. For the backends `dense` and `pseudo`, it is as accurate as
     the log partition function of the inference method. Variables without a label are summed out.
@@ -588,12 +588,13 @@ def joint_log_likelihood(
         executor, settings: See `predict`.
     """
     learned = trained.learned
-    require_no_numbers(learned.spec, "the joint log-likelihood")
     system = learned.configure_backend(**settings)
     all_variables = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = query_problem(learned, grounding, all_variables if hidden is None else hidden)
+    if problem.numbers is not None:
+        return joint_log_density(problem, vectors, system.infer, partial(joint_label_likelihood, system))
     with shard_if_large(grounding.bound.dataset.store, problem, system, executor) as shards:
         if shards:
             require_shardable(system)
         source = shards or problem
-        return -source.total_likelihood(system.joint_likelihood(source, vectors))(vectors["weights"])[0]
+        return joint_label_likelihood(system, source, vectors)

@@ -331,8 +331,6 @@ def test_actions_that_do_not_support_numbers_raise_e379():
     fit, grounding = model.fit(data, "dense"), model.ground(data)
     for action in (
         lambda: fit.flips(data, "House/0"),
-        lambda: api.joint_log_likelihood(fit, grounding),
-        lambda: api.select(grounding, "dense", {"l2": (0.1, 1.0)}),
         lambda: pareto(grounding, (0.1, 1.0), random_folds(api.training_problem(grounding), 2, 0)),
     ):
         with pytest.raises(UsageError) as error:

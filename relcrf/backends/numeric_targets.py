@@ -67,13 +67,11 @@ def require_numeric_backend(name: str) -> None:
 
 
 def require_no_numbers(spec: ModelSpec, action: str) -> None:
-    """Raise UsageError if a model predicts numbers, which an action such as `ask` does not support (E379)."""
+    """Raise UsageError if a model predicts numbers, which an action such as `pareto` does not support (E379)."""
     names = [f"{entity.name}.{a.name}" for entity in spec.entities for a in entity.attributes if a.is_number]
     if names:
         message = f"{action} does not support models that predict numbers, such as {names[0]}"
-        hint = (
-            "use predict, evaluate, explain, report, audit or serve, or a model without 'predict' before this attribute"
-        )
+        hint = "use predict, evaluate, explain, ask, report, audit or serve, or a model without 'predict' before it"
         raise UsageError(Diagnostic("E379", message, hint=hint))
 
 

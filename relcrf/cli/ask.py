@@ -70,7 +70,7 @@ def ask(
     safe_csv: SafeCsvOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the missing labels or numbers that would improve the predictions most, with the reason for each.
+    """List the missing labels that would improve the predictions most, with the reason for each.
 
     Example: relcrf ask runs/webkb --data webkb/ --budget 20 --out labels.csv
     """

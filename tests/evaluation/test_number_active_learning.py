@@ -41,7 +41,7 @@ def plain_posterior(fit, grounding):
     squares = (features**2).sum(axis=0) / (features != 0.0).sum(axis=0)
     precision = np.exp(weights.log_precision(graph).mean())
     # The mean of the attribute has a flat prior.
-    prior = np.append(1.0 / (L2 * precision * squares), 1e8 * covariance.diagonal().max())
+    prior = np.append(1.0 / (L2 * precision * squares), 1e5 * covariance.diagonal().max())
     features = np.column_stack((features, np.ones(len(features))))
     covariance = covariance + (features * prior) @ features.T
     known = np.flatnonzero(~np.isnan(grounding.numbers[graph.variables]))

@@ -3,6 +3,9 @@
 The means are linear in these weights, so that with the other weights as learned, their posterior distribution is normal. Its
 precision matrix is V' P V + the penalty, with the features V of the known numbers in units of their scales, and the precision
 matrix P of their deviations; unknown numbers are integrated out. This is Bayesian linear regression with correlated noise.
+
+If the model was trained on other tables with more known numbers, the excess counts as independent numbers with the mean
+information of those of the present tables.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class MeanUncertainty:
 
 
 def mean_uncertainty(
-    problem: Problem, vectors: dict[str, np.ndarray], posterior: JointPosterior, l2: float
+    problem: Problem, vectors: dict[str, np.ndarray], posterior: JointPosterior, l2: float, n_training: int
 ) -> MeanUncertainty:
     """Return the covariance of the unknown numbers of a posterior by the weights of means.
 
@@ -63,6 +66,7 @@ def mean_uncertainty(
     Args:
         problem: The problem of prediction.
         l2: The strength of the penalty in training.
+        n_training: Number of known numbers in training.
     """
     targets = problem.numbers
     assert targets is not None
@@ -75,9 +79,11 @@ def mean_uncertainty(
     known = (problem.roles == Role.CLAMPED)[whole.variables] & ~lacks_states(targets, observed)[whole.variables]
     features, prior = _features(problem, whole, known, weights, l2)
     n_unknown = int((~posterior.is_known).sum())
-    variances = 1.0 / (_column_sums(features, known) + prior + np.finfo(float).tiny)
+    of_known, of_unknown = _column_sums(features, known), _column_sums(features, ~known)
+    squares = np.where(of_known + of_unknown > 0.0, of_known + of_unknown, 1.0)
     limit = min(MAX_WEIGHTS, MAX_ENTRIES // max(1, n_unknown))
-    chosen = np.sort(np.argsort(-_column_sums(features, ~known) * variances, kind="stable")[:limit])
+    effect = of_unknown / (of_known + prior + RIDGE * squares)
+    chosen = np.sort(np.argsort(-effect, kind="stable")[:limit])
     used = np.isin(whole.variables, posterior.numeric.variables)
     information, by_weight = _condition(posterior, csr_matrix(features[used][:, chosen]))
     # The other numbers are all known, as are those to which they are linked.
@@ -88,8 +94,11 @@ def mean_uncertainty(
         for k in range(len(chosen)):
             column = rest_features[:, [k]].toarray().ravel()
             information[:, k] += rest_features.T @ pairs.multiply(column)
-    squares = _column_sums(features, np.ones_like(known))[chosen]
-    unit = 1.0 / np.sqrt(np.where(squares > 0.0, squares, 1.0))  # units of features may be any
+    if n_training > known.sum():
+        used_features = csr_matrix(features[:, chosen])
+        excess = (n_training - int(known.sum())) / len(known)
+        information += excess * (used_features.T @ used_features).toarray()
+    unit = 1.0 / np.sqrt(squares[chosen])  # units of features may be any
     information[np.diag_indices(len(chosen))] += prior[chosen]
     scaled = unit[:, None] * 0.5 * (information + information.T) * unit + RIDGE * np.eye(len(chosen))
     coordinates = solve_triangular(cholesky(scaled, lower=True), (by_weight * unit).T, lower=True).T

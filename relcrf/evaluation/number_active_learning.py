@@ -19,7 +19,7 @@ import numpy as np
 from relcrf.backends.base import Problem
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.mean_uncertainty import mean_uncertainty
-from relcrf.backends.number_inference import JointPosterior, infer_posterior
+from relcrf.backends.number_inference import JointPosterior, infer_posterior, number_weights
 from relcrf.backends.problems import query_problem
 from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.active_learning import ask as ask_for_labels
@@ -112,12 +112,14 @@ def ask(
     grounding, vectors, problem = query_problem(learned, grounding, hidden)
     variables, costs = find_candidates(grounding, problem, block, candidates, cost, budget)
     posterior = infer_posterior(problem, vectors, system.infer)
-    uncertainty = mean_uncertainty(problem, vectors, posterior, float(learned.summary["numeric_l2"]))
+    l2, n_training = float(learned.summary["numeric_l2"]), int(learned.summary["numbers"])
+    uncertainty = mean_uncertainty(problem, vectors, posterior, l2, n_training)
     numbers = posterior.inferred.numbers
     assert numbers is not None
     unknown = posterior.numeric.variables[~posterior.is_known]
     is_free = problem.roles[unknown] == Role.FREE
-    weights = np.where(is_free, 1.0 / _attribute_variances(problem, posterior)[~posterior.is_known], 0.0)
+    unit = _attribute_variances(problem, vectors)[posterior.numeric.attribute[~posterior.is_known]]
+    weights = np.where(is_free, 1.0 / unit, 0.0)
     selection = build_selection(posterior, uncertainty.coordinates, weights)
     of_block = is_free & np.isin(unknown, np.arange(block.start, block.start + block.count))
     now = selection.variances.copy()
@@ -186,16 +188,16 @@ def select(
         yield int(rows[best]), before, selection.add(int(rows[best]))
 
 
-def _attribute_variances(problem: Problem, posterior: JointPosterior) -> np.ndarray:
-    """Return the variance of the known numbers of the attribute of each number of a posterior, shape (n,)."""
+def _attribute_variances(problem: Problem, vectors: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the variance of the known numbers of each numeric attribute; the learned one if they are less than two."""
     targets = problem.numbers
     assert targets is not None
-    variances = []
-    for start, stop in targets.graph.numeric:
+    variances = np.exp(-number_weights(vectors)[0].offset[:, 1])
+    for k, (start, stop) in enumerate(targets.graph.numeric):
         known = targets.values[start:stop][problem.roles[start:stop] == Role.CLAMPED]
-        variance = float(known.var()) if len(known) else 0.0
-        variances.append(variance if variance > 0.0 else 1.0)
-    return np.asarray(np.array(variances)[posterior.numeric.attribute])
+        if len(known) and known.var() > 0.0:
+            variances[k] = known.var()
+    return np.asarray(variances)
 
 
 def _describe(

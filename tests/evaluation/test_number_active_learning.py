@@ -148,6 +148,15 @@ def test_categories_in_models_with_numbers():
         assert request.own <= -(row * np.log(row)).sum() + 1e-9
 
 
+def test_numbers_of_other_tables_determine_the_weights():
+    """The uncertainty of the weights on tables without known numbers is like that on the training tables."""
+    fit, grounding = fitted(DECLARATIONS, houses(200, 3, unknown=0.5), l2=1e-6)
+    here, other = fit.ask(grounding, 1), fit.ask(relcrf.Dataset(houses(100, 4, unknown=1.0)), 1)
+    assert other.expected_rmse == pytest.approx(here.expected_rmse, rel=0.05)
+    deviations = fit.predict(relcrf.Dataset(houses(100, 4, unknown=1.0))).deviations()
+    assert 1.01 < other.expected_rmse / np.sqrt((deviations**2).mean()) < 1.2
+
+
 def test_units_do_not_matter():
     found = []
     for unit in (1.0, 1e6):

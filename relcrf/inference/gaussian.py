@@ -210,7 +210,7 @@ class CholeskyFactor:
         central differences.
 
         Args:
-            weights: Weights of the columns, at least 0, shape (n,). The eigenvalues of the matrix are at least 1.
+            weights: Weights of the columns, at least 0, shape (n,). The eigenvalues of the matrix are about 1 or larger.
         """
         largest = float(weights.max(initial=0.0))
         if not largest > 0.0:

@@ -10,6 +10,7 @@ standard errors.
 
 - `relcrf`: the default backend on the model in `MODEL`: a mean and a precision for each sensor, and a factor for each pair of
   sensors at one moment, if one of them is among the eight most similar ones of the other in the known time.
+- `ess`: the same model with backend `ess`: a spanning forest of the pairs of each moment.
 - `local`: the same without pairs, i.e. the mean and the deviation of each sensor.
 - `ridge`: a ridge regression for each sensor on all sensors, with the mean in place of missing readings and indicators of these,
   trained on copies of the known time in which random halves are missing. The penalty is chosen by cross-validation.
@@ -21,7 +22,7 @@ standard errors.
 
 Growth: CPU time of learning and inference on 200,000 houses, divided by that on 20,000 (like the example `prices`): `growth` if
 the houses are linked to their neighbours, and `growth_random` if the same number of links connects random houses, so that a
-Cholesky factor would be nearly dense.
+Cholesky factor would be nearly dense; `growth_random_ess` is for the latter with backend `ess`.
 """
 
 from __future__ import annotations
@@ -289,6 +290,7 @@ def predict_with_refitted_ridge(task: SensorTask) -> tuple[np.ndarray, np.ndarra
 
 METHODS: dict[str, Callable[[SensorTask], tuple[np.ndarray, np.ndarray]]] = {
     "relcrf": lambda task: predict_with_relcrf(task, "auto"),
+    "ess": lambda task: predict_with_relcrf(task, "ess"),
     "local": lambda task: predict_with_relcrf(task, "local"),
     "ridge": predict_with_ridge,
     "gp": predict_with_gp,
@@ -319,12 +321,12 @@ def repeated_houses(n: int, *, random_links: bool) -> relcrf.Dataset:
     return relcrf.Dataset({"house": house, "adjoins": {"a": house["id"][pairs[:, 0]], "b": house["id"][pairs[:, 1]]}})
 
 
-def measure_growth(n: int, *, random_links: bool) -> float:
+def measure_growth(n: int, *, random_links: bool, backend: str = "auto") -> float:
     """Return the CPU seconds of learning and inference for n houses."""
     data = repeated_houses(n, random_links=random_links)
     model = relcrf.datasets.load("prices").model
     started = time.process_time()
-    model.fit(data).predict(data)
+    model.fit(data, backend).predict(data)
     return time.process_time() - started
 
 
@@ -364,8 +366,9 @@ def main() -> None:
     }
     sizes = (400, 800) if options.smallest else (2_000, 20_000) if options.quick else (20_000, 200_000)
     measure_growth(400, random_links=False)  # loads the kernels
-    for key, random_links in (("growth", False), ("growth_random", True)):
-        small, large = (measure_growth(n, random_links=random_links) for n in sizes)
+    growths = (("growth", False, "auto"), ("growth_random", True, "auto"), ("growth_random_ess", True, "ess"))
+    for key, random_links, backend in growths:
+        small, large = (measure_growth(n, random_links=random_links, backend=backend) for n in sizes)
         print(f"{key}: {sizes[0]:,} houses {small:.2f} s, {sizes[1]:,} houses {large:.2f} s", flush=True)
         summary[key] = large / small
     print(json.dumps(summary))

@@ -174,6 +174,9 @@ class EssBackend(AbstractLikelihoodBackend):
     is better than the structure by more than two standard errors. The summary of the training run lists the results.
     Structures are not compared with all edges if a setting restricts the structure, or if the objective is `margin`.
 
+    For predicted numbers, see docs/explanation/ess.md: the structure is a forest, and of the other settings, only `l2`,
+    `max_iterations`, `tolerance`, `min_information`, `edges` and `weights` have an effect.
+
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: Objective of learning the weights w: `likelihood`, or `margin` for the structured hinge loss.
@@ -194,7 +197,8 @@ class EssBackend(AbstractLikelihoodBackend):
             the features of the pair. `shared`: also the unary features of both variables, with one weight vector for
             all pairs. `own`: also these features, with separate weights for each template and key of pairs. `auto`:
             `none` if each pair has separate weights and a table that contains the unary features, otherwise `shared`.
-        edges: Edges in prediction. `tree`: the selected structure. `all`: all edges. `auto`: see above.
+        edges: Edges in prediction. `tree`: the selected structure. `all`: all edges; for numbers, all edges between known and
+            unknown ones, and a forest of the unknown ones. `auto`: see above.
         weights: Weights in prediction. `tree`: the weights w. `pairs`: the structure weights u; w is not learned.
         inference: Inference method in prediction: `exact`, `trw` (tree-reweighted belief propagation), `bp` (loopy
             belief propagation), `mf` (mean field), or `auto`, see above.

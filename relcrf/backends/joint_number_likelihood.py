@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.number_inference import DiscreteInference, infer_posterior, number_weights
+from relcrf.backends.number_inference import DiscreteInference, infer_posterior
+from relcrf.backends.number_model import NumberModel
 from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.numeric_graph import lacks_states, numeric_graph
 from relcrf.graph.reduction import Role
@@ -39,17 +40,18 @@ def joint_log_density(
     posterior = infer_posterior(problem, vectors, infer)
     has_free = bool((posterior.problem.roles == Role.FREE).any())
     discrete = evaluate(posterior.problem, posterior.vectors) if has_free else 0.0
-    weights, are_linked = number_weights(vectors)
+    model = NumberModel.from_vectors(vectors)
     states = np.where(problem.roles == Role.ABSENT, -1, problem.states)
     graph = numeric_graph(targets, states)
-    graph = (graph if are_linked else graph.without_pairs()).select(problem.roles[graph.variables] != Role.ABSENT)
+    graph = graph.select(problem.roles[graph.variables] != Role.ABSENT)
     role, lacks = problem.roles[graph.variables], lacks_states(targets, states)[graph.variables]
     values = targets.values[graph.variables]
-    if (lacks & ~np.isnan(values) & ((role == Role.FREE) | are_linked)).any():
+    if (lacks & ~np.isnan(values) & ((role == Role.FREE) | model.are_linked)).any():
         message = "the joint log-likelihood does not support numbers that depend on categories without labels"
         hint = "label these categories, or remove the values of these numbers"
         raise DataError(Diagnostic("E379", message, hint=hint))
     known = np.where(lacks, np.nan, values)
     observed = np.where(role == Role.CLAMPED, known, np.nan)
-    before, after = (GaussianLikelihood(graph, each)(weights)[0] for each in (observed, known))
+    linked = model.select(graph, ~np.isnan(observed))
+    before, after = (GaussianLikelihood(linked, each)(model.weights)[0] for each in (observed, known))
     return discrete + before - after

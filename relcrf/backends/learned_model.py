@@ -11,6 +11,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.domains import domain_blocks
+from relcrf.backends.number_model import INDEPENDENT, LINKED, RULE, RULE_SETTINGS
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.data.distributions import ColumnDistribution
@@ -66,12 +67,19 @@ def _numbers_schema(grounding: Grounding) -> WeightSchema:
     return WeightSchema(layout, tuple(TemplateInfo(block.name, ("1",), NUMBER_PATTERNS, None, 1) for block in blocks))
 
 
+def _number_forest_schema(grounding: Grounding) -> WeightSchema:
+    """Return the schema of the settings of the rule that selects a forest of numbers."""
+    layout = WeightLayout((WeightBlock(RULE, 1, len(RULE_SETTINGS)),))
+    return WeightSchema(layout, (TemplateInfo(RULE, ("1",), RULE_SETTINGS, None, 1),))
+
+
 SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
     "gates": _gate_schema,
     "pair_unaries": _pair_unaries_schema,
     "class_frequencies": _class_frequencies_schema,
-    "numbers": _numbers_schema,
-    "independent_numbers": _numbers_schema,
+    LINKED: _numbers_schema,
+    INDEPENDENT: _numbers_schema,
+    RULE: _number_forest_schema,
 }
 """Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
 
@@ -150,7 +158,7 @@ class LearnedModel:
     @property
     def number_offsets(self) -> dict[str, tuple[float, float]]:
         """The mean and the log precision of each predicted number, to which the weights of the templates are added."""
-        name = next((name for name in ("numbers", "independent_numbers") if name in self.schemas), None)
+        name = next((name for name in (LINKED, INDEPENDENT) if name in self.schemas), None)
         if name is None:
             return {}
         rows = self.vectors[name].reshape(-1, len(NUMBER_PATTERNS)).tolist()

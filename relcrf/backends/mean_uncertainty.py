@@ -17,7 +17,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_matrix, diags_array, hstack
 
 from relcrf.backends.base import Problem
-from relcrf.backends.number_inference import JointPosterior, number_weights
+from relcrf.backends.number_inference import JointPosterior
+from relcrf.backends.number_model import NumberModel
 from relcrf.graph.numeric_graph import NumericGraph, lacks_states, numeric_graph
 from relcrf.graph.reduction import Role
 from relcrf.learning.gaussian_likelihood import NumberWeights
@@ -70,13 +71,15 @@ def mean_uncertainty(
     """
     targets = problem.numbers
     assert targets is not None
-    weights, are_linked = number_weights(vectors)
+    model = NumberModel.from_vectors(vectors)
+    weights = model.weights
     observed = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
     states = observed.copy()
     states[posterior.inferred.variables] = posterior.inferred.modes()
     whole = numeric_graph(targets, states)
-    whole = (whole if are_linked else whole.without_pairs()).select(problem.roles[whole.variables] != Role.ABSENT)
+    whole = whole.select(problem.roles[whole.variables] != Role.ABSENT)
     known = (problem.roles == Role.CLAMPED)[whole.variables] & ~lacks_states(targets, observed)[whole.variables]
+    whole = model.select(whole, known)
     features, prior = _features(problem, whole, known, weights, l2)
     n_unknown = int((~posterior.is_known).sum())
     of_known, of_unknown = _column_sums(features, known), _column_sums(features, ~known)
@@ -118,7 +121,7 @@ def _features(
     layout, n_attributes = targets.graph.layout, len(weights.offset)
     values = np.where(known, targets.values[whole.variables], np.nan)
     fit = NumberProblem(whole, values, layout, layout.learnable_mask(), n_attributes)
-    prior = fit.mean_prior(l2, fit.precisions(fit.point_at(weights)))
+    prior = fit.mean_prior(l2, fit.precisions(fit.start_at(weights)))
     n = len(whole.variables)
     attributes = csr_matrix((np.ones(n), (np.arange(n), whole.attribute)), shape=(n, n_attributes))
     root = np.exp(0.5 * weights.log_precision(whole))

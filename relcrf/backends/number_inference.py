@@ -16,8 +16,10 @@ from typing import TypeAlias
 import numpy as np
 
 from relcrf.backends.base import InferenceResult, Problem
+from relcrf.backends.learned_model import SEPARATE_LAYOUTS
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.numeric_targets import without_numbers
-from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Dense
 from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, lacks_states, numeric_graph, numeric_slots
@@ -114,8 +116,7 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
     """
     targets, discrete = problem.numbers, without_numbers(problem)
     assert targets is not None
-    weights, are_linked = number_weights(vectors)
-    numbers = _Numbers.from_problem(problem, targets, weights, are_linked=are_linked)
+    numbers = _Numbers.from_problem(problem, targets, NumberModel.from_vectors(vectors))
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
@@ -159,32 +160,19 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
     )
 
 
-def number_weights(vectors: dict[str, np.ndarray]) -> tuple[NumberWeights, bool]:
-    """Return the learned weights of the numbers, and whether they are linked.
-
-    Raises:
-        DataError: If training saw no numbers (E225).
-    """
-    offset = vectors.get("numbers", vectors.get("independent_numbers"))
-    if offset is None:
-        message = "the training data contained no value of the predicted numbers"
-        raise DataError(Diagnostic("E225", message, hint="train again with some values"))
-    return NumberWeights(vectors["weights"], offset.reshape(-1, 2)), "numbers" in vectors
-
-
-def leave_out_numbers(problem: Problem, weights: NumberWeights, *, are_linked: bool) -> NumberMarginals:
+def leave_out_numbers(problem: Problem, model: NumberModel) -> NumberMarginals:
     """Return the distribution of each clamped number given all other clamped variables.
 
     Numbers that depend on an unknown discrete variable are left out of the result, and are treated as unknown.
     """
-    targets = problem.numbers
+    targets, weights = problem.numbers, model.weights
     assert targets is not None
     states = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
     whole = numeric_graph(targets, states)
     role, lacks = problem.roles[whole.variables], lacks_states(targets, states)[whole.variables]
     used = role != Role.ABSENT
-    numeric = (whole if are_linked else whole.without_pairs()).select(used)
     is_known = (role == Role.CLAMPED)[used] & ~lacks[used]
+    numeric = model.select_for_left_out(whole.select(used), is_known)
     pattern = ConditionalPattern(len(numeric.variables), numeric.first, numeric.second, is_known)
     mean, scale = weights.mean(numeric), np.exp(-0.5 * weights.log_precision(numeric))
     deviations = np.where(is_known, (targets.values[numeric.variables] - mean) / scale, 0.0)
@@ -216,29 +204,27 @@ class _Numbers:
     scales: np.ndarray
 
     @classmethod
-    def from_problem(
-        cls, problem: Problem, targets: NumericTargets, weights: NumberWeights, *, are_linked: bool
-    ) -> _Numbers:
-        states = np.where(problem.roles == Role.CLAMPED, problem.states, -1)
+    def from_problem(cls, problem: Problem, targets: NumericTargets, model: NumberModel) -> _Numbers:
+        states, weights = np.where(problem.roles == Role.CLAMPED, problem.states, -1), model.weights
         all_parents = _unknown_parents(targets, problem)
         is_parent = np.zeros(len(states), dtype=bool)
         is_parent[all_parents[all_parents >= 0]] = True
-        graphs = []
+        graphs: list[NumericGraph] = []
         for state in range(int(problem.graph.cardinality[is_parent].max(initial=1))):
             chosen = np.where(is_parent, np.minimum(state, problem.graph.cardinality - 1), states)
             graph = numeric_graph(targets, chosen)
-            graphs.append(graph if are_linked else graph.without_pairs())
-        whole = graphs[0]
-        role, parent = problem.roles[whole.variables], all_parents[whole.variables]
+            present = problem.roles[graph.variables] != Role.ABSENT
+            graphs.append((graph if not graphs else graph.without_pairs()).select(present))
+        role, parent = problem.roles[graphs[0].variables], all_parents[graphs[0].variables]
+        linked = model.select(graphs[0], (role == Role.CLAMPED) & (parent < 0))
         is_used = (role == Role.FREE) | ((role == Role.CLAMPED) & (parent >= 0))
-        used = (role != Role.ABSENT) & (np.bincount(whole.component, is_used) > 0)[whole.component]
-        numeric, parent = whole.select(used), parent[used]
+        used = (np.bincount(linked.component, is_used) > 0)[linked.component]
+        numeric, parent = linked.select(used), parent[used]
         is_known = problem.roles[numeric.variables] == Role.CLAMPED
         values = np.where(is_known, targets.values[numeric.variables], np.nan)
         cardinality = np.where(parent >= 0, problem.graph.cardinality[parent], 1)
-        chosen_graphs = [graph.select(used) for graph in graphs]
-        means = np.stack([weights.mean(graph) for graph in chosen_graphs], axis=1)
-        log_precisions = np.stack([weights.log_precision(graph) for graph in chosen_graphs], axis=1)
+        means = np.stack([weights.mean(graph)[used] for graph in graphs], axis=1)
+        log_precisions = np.stack([weights.log_precision(graph)[used] for graph in graphs], axis=1)
         scales = np.exp(-0.5 * log_precisions)
         return cls(numeric, weights, values, parent, cardinality, means, scales)
 
@@ -396,14 +382,18 @@ def _with_evidence(
     discrete: Problem, vectors: dict[str, np.ndarray], evidence: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[Problem, dict[str, np.ndarray]]:
     """Return the problem and the vectors with factors whose tables are given, see `_Numbers.evidence`."""
-    graph, weights = discrete.graph, [vectors["weights"]]
+    graph, fixed = discrete.graph, []
     for variables, table in evidence:
         size = table.shape[1]
         identity = tuple(map(tuple, np.eye(size).tolist()))
         block = WeightBlock(f"numbers with {size} states", size, size, identity, fixed=True)
         group = FactorGroup((variables.astype(np.int32),), (size,), Dense(table), None, len(graph.layout.blocks))
         graph = graph.with_groups((group,), block)
-        weights.append(np.eye(size).ravel())
+        fixed.append(np.eye(size).ravel())
     if not evidence:
         return discrete, vectors
-    return replace(discrete, graph=graph), {**vectors, "weights": np.concatenate(weights)}
+    extended = {
+        name: vector if name in SEPARATE_LAYOUTS else np.concatenate((vector, *fixed))
+        for name, vector in vectors.items()
+    }
+    return replace(discrete, graph=graph), extended

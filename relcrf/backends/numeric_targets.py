@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
+from relcrf.backends.ess import EssBackend
+from relcrf.backends.forest_numbers import Summary, learn_forest
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.graph.numeric_graph import (
@@ -29,15 +33,17 @@ from relcrf.learning.gaussian_likelihood import (
     MAX_LOG_WEIGHT,
     GaussianLikelihood,
     GaussianPseudoLikelihood,
-    NumberWeights,
     NumericLikelihood,
 )
 from relcrf.learning.lbfgs import Lbfgs, OptimiserState
 from relcrf.learning.number_fit import NumberProblem, minimise
 from relcrf.model.spec import ModelSpec
 
-NUMERIC_BACKENDS = ("auto", "dense", "local", "pseudo")
+NUMERIC_BACKENDS = ("auto", "dense", "ess", "local", "pseudo")
 """Backends that learn models with predicted numbers."""
+
+ESS_SETTINGS = ("edges", "l2", "max_iterations", "min_information", "tolerance", "weights")
+"""Settings of `ess` that affect numbers."""
 
 L2_GRID = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 """Strengths of the penalty among which `auto` chooses by cross-validation."""
@@ -97,6 +103,7 @@ def fit_with_numbers(
         DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
     """
     require_numeric_backend(backend.name)
+    _require_number_settings(problem, backend)
     numbers = learn_numbers(problem, backend, monitor)
     discrete = without_numbers(problem)
     if (discrete.roles == Role.FREE).any():
@@ -109,17 +116,27 @@ def fit_with_numbers(
     else:
         chosen = make_backend("dense") if backend.name == DEFAULT_BACKEND else None
         learned = FitResult({"weights": problem.graph.layout.initial()}, system=chosen)
-    weights = learned.vectors["weights"].copy()
     assert problem.numbers is not None
-    layout = problem.graph.layout
-    for block in {group.block for group in problem.numbers.groups}:
-        layout.matrix(weights, block)[:] = layout.matrix(numbers.weights.weights, block)
-    name = "numbers" if numbers.are_linked else "independent_numbers"
-    vectors = {**learned.vectors, "weights": weights, name: numbers.weights.offset.ravel()}
-    summary = {**learned.summary, "numbers": numbers.n_known, "numeric_l2": numbers.l2}
-    if not numbers.is_exact:
-        summary["numeric_likelihood"] = "log determinants estimated with random vectors"
+    vectors = numbers.model.add_to(learned.vectors, problem.numbers, problem.graph.layout)
+    summary = {**learned.summary, "numbers": numbers.n_known, "numeric_l2": numbers.l2, **numbers.summary}
     return replace(learned, vectors=vectors, stages=(*learned.stages, *numbers.stages), summary=summary, moments=None)
+
+
+def _require_number_settings(problem: Problem, backend: AbstractBackend) -> None:
+    """Raise UsageError if a setting of `ess` has no effect in a model of numbers only, or is not supported (E305)."""
+    if not isinstance(backend, EssBackend):
+        return
+    if backend.structure_unaries == "own" and _has_mixed_templates(problem):
+        message = (
+            "setting 'structure_unaries' of backend 'ess' cannot be own if a template is over a number and a category"
+        )
+        raise UsageError(Diagnostic("E305", message, hint="use --set structure_unaries=shared"))
+    predicts_categories = bool((without_numbers(problem).roles == Role.FREE).any())
+    for setting in () if predicts_categories else fields(backend):
+        if setting.name not in ESS_SETTINGS and getattr(backend, setting.name) != setting.default:
+            message = f"setting '{setting.name}' of backend 'ess' has no effect on numbers, and the model predicts nothing else"
+            hint = f"omit it; the settings for numbers are {listing(ESS_SETTINGS)}"
+            raise UsageError(Diagnostic("E305", message, hint=hint))
 
 
 def _has_mixed_templates(problem: Problem) -> bool:
@@ -130,25 +147,25 @@ def _has_mixed_templates(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LearnedNumbers:
-    """The learned weights of numbers.
+    """The learned distribution of numbers.
 
     Args:
-        are_linked: Whether inference uses the templates over two numbers.
-        is_exact: Whether the likelihood was exact, or its log determinants estimated.
+        n_known: Number of numbers from which it was learned.
+        summary: Other values for the summary of the run.
     """
 
-    weights: NumberWeights
+    model: NumberModel
     stages: tuple[tuple[str, OptimiserState], ...]
     n_known: int
     l2: float
-    are_linked: bool
-    is_exact: bool = True
+    summary: Summary = field(default_factory=dict)
 
 
 def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) -> LearnedNumbers:
     """Learn the weights of the numbers.
 
     The weights of single numbers are learned first, without the pairs; then all weights together, unless the backend is `local`.
+    `ess` selects a forest of pairs in between, see `forest_numbers.py`.
 
     Raises:
         DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
@@ -182,13 +199,22 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
         for group in targets.groups:
             if len(numeric_slots(targets.graph, group)) == 2:
                 graph.layout.matrix(weights.weights, group.block)[:] = -MAX_LOG_WEIGHT  # weights of 1e-26
-        return LearnedNumbers(weights, (("single numbers", first),), len(alone.values), l2, are_linked=False)
+        return LearnedNumbers(
+            NumberModel(weights, are_linked=False), (("single numbers", first),), len(alone.values), l2
+        )
+    precisions = alone.precisions(first.point)
+    if isinstance(backend, EssBackend):
+        single, learn_stage = alone.weights_at(first.point), partial(learn, precisions=precisions)
+        model, stages, summary = learn_forest(labelled, single, backend, learn_stage)
+        return LearnedNumbers(model, (("single numbers", first), *stages), len(alone.values), l2, summary)
     is_pseudo = backend.name == "pseudo"
     fit = labelled if is_pseudo else complete
     likelihood = (GaussianPseudoLikelihood if is_pseudo else GaussianLikelihood)(fit.graph, fit.values)
-    joint = learn("all numbers", fit, likelihood, fit.start_from(alone, first.point), alone.precisions(first.point))
-    weights, stages = fit.weights_at(joint.point), (("single numbers", first), ("all numbers", joint))
-    return LearnedNumbers(weights, stages, len(alone.values), l2, are_linked=True, is_exact=likelihood.is_exact)
+    joint = learn("all numbers", fit, likelihood, fit.start_at(alone.weights_at(first.point)), precisions)
+    model, summary = NumberModel(fit.weights_at(joint.point), are_linked=True), {}
+    if not likelihood.is_exact:
+        summary["numeric_likelihood"] = "log determinants estimated with random vectors"
+    return LearnedNumbers(model, (("single numbers", first), ("all numbers", joint)), len(alone.values), l2, summary)
 
 
 def number_problem(problem: Problem) -> NumberProblem:

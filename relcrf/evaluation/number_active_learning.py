@@ -19,7 +19,8 @@ import numpy as np
 from relcrf.backends.base import Problem
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.mean_uncertainty import mean_uncertainty
-from relcrf.backends.number_inference import JointPosterior, infer_posterior, number_weights
+from relcrf.backends.number_inference import JointPosterior, infer_posterior
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.problems import query_problem
 from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.active_learning import ask as ask_for_labels
@@ -192,7 +193,7 @@ def _attribute_variances(problem: Problem, vectors: dict[str, np.ndarray]) -> np
     """Return the variance of the known numbers of each numeric attribute; the learned one if they are less than two."""
     targets = problem.numbers
     assert targets is not None
-    variances = np.exp(-number_weights(vectors)[0].offset[:, 1])
+    variances = np.exp(-NumberModel.from_vectors(vectors).weights.offset[:, 1])
     for k, (start, stop) in enumerate(targets.graph.numeric):
         known = targets.values[start:stop][problem.roles[start:stop] == Role.CLAMPED]
         if len(known) and known.var() > 0.0:

@@ -14,7 +14,8 @@ import numpy as np
 
 from relcrf.backends.base import Monitor
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.number_inference import leave_out_numbers, number_weights
+from relcrf.backends.number_inference import leave_out_numbers
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.numeric_targets import learn_numbers
 from relcrf.backends.problems import query_problem, training_problem
 from relcrf.backends.registry import make_backend
@@ -130,16 +131,14 @@ def audit_numbers(
     parts = []
     if not settings.folds:
         grounding, vectors, problem = query_problem(learned, grounding)
-        weights, are_linked = number_weights(vectors)
-        parts.append(leave_out_numbers(problem, weights, are_linked=are_linked).select(targets))
+        parts.append(leave_out_numbers(problem, NumberModel.from_vectors(vectors)).select(targets))
     else:
         problem = training_problem(grounding, learn=False)
         for fold in make_folds(grounding, parse_split("random", settings.folds, settings.seed)):
             monitor = progress(f"{fold.name} of {settings.folds}")
             numbers = learn_numbers(fold.learning_problem(problem), system, monitor)
             query = replace(fold, test=np.zeros_like(fold.test)).query_problem(problem)
-            found = leave_out_numbers(query, numbers.weights, are_linked=numbers.are_linked)
-            parts.append(found.select(targets & fold.test))
+            parts.append(leave_out_numbers(query, numbers.model).select(targets & fold.test))
     variables = np.concatenate([part.variables for part in parts])
     order = np.argsort(variables)
     means, deviations = (

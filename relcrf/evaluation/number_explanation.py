@@ -21,6 +21,7 @@ import numpy as np
 
 from relcrf.backends.base import Problem
 from relcrf.backends.number_inference import JointPosterior
+from relcrf.backends.number_model import NumberModel
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.contributions import Contribution, FeatureContribution, Neighbour, merge_features
 from relcrf.evaluation.explanation import CategoryExplanation, Explanation, ExplanationCase, explain
@@ -188,6 +189,10 @@ class _NumberContributions:
         return int(np.searchsorted(self.posterior.numeric.variables, self.variable))
 
     @cached_property
+    def _model(self) -> NumberModel:
+        return NumberModel.from_vectors(self.vectors)
+
+    @cached_property
     def _probabilities(self) -> np.ndarray:
         """The probability of each state of the unknown discrete variable, shape (n_states,); 1 without a variable."""
         return np.asarray(self.posterior.probabilities[self.row])
@@ -200,8 +205,7 @@ class _NumberContributions:
     def contributions(self) -> tuple[Contribution, ...]:
         """Return the constant, followed by the other contributions, largest first."""
         name = self.grounding.find_block(self.variable).name
-        offset = self.vectors["numbers" if "numbers" in self.vectors else "independent_numbers"].reshape(-1, 2)
-        amount = float(offset[self.posterior.numeric.attribute[self.row], 0])
+        amount = float(self._model.weights.offset[self.posterior.numeric.attribute[self.row], 0])
         constant = FeatureContribution(name, "", "1", 1.0, amount)
         found = [*self._own_contributions(), *self._neighbour_contributions()]
         found.sort(key=lambda one: -abs(one.amount))
@@ -209,16 +213,21 @@ class _NumberContributions:
 
     def deviation_alone(self) -> float:
         """Return the standard deviation of the number if no other number is known."""
+        row = self.row
+        variance = 1.0 if self._model.weights.is_forest else self._variance_alone()
+        means, variances = self.posterior.means[row], self.posterior.scales[row] ** 2 * variance
+        center = float(self._probabilities @ means)
+        return math.sqrt(float(self._probabilities @ (variances + (means - center) ** 2)))
+
+    def _variance_alone(self) -> float:
+        """Return the variance of the deviation of the number if no other number is known."""
         numeric, row, pairs = self.posterior.numeric, self.row, self.posterior.pairs
         chosen = numeric.component == numeric.component[row]
         part, kept = numeric.select(chosen), chosen[numeric.first] & chosen[numeric.second]
         n, position = len(part.variables), int(chosen[:row].sum())
         weights = PairWeights(n, part.first, part.second, pairs.difference[kept], pairs.sum[kept])
         inverse = PrecisionPattern(n, part.first, part.second).invert(weights.diagonal, weights.values)
-        variance = float(inverse.solve((np.arange(n) == position).astype(np.float64))[position])
-        means, variances = self.posterior.means[row], self.posterior.scales[row] ** 2 * variance
-        center = float(self._probabilities @ means)
-        return math.sqrt(float(self._probabilities @ (variances + (means - center) ** 2)))
+        return float(inverse.solve((np.arange(n) == position).astype(np.float64))[position])
 
     def _own_contributions(self) -> Iterator[Contribution]:
         """Yield a contribution for each template over the number alone or with discrete variables.
@@ -309,7 +318,7 @@ class _NumberContributions:
         gain = np.zeros(len(is_unknown))
         indicator = (unknown == self.row).astype(np.float64)
         gain[unknown] = self._scale * posterior.inverse.solve(indicator)
-        group = np.tile(self._groups_of_pairs(), 2)
+        group = np.tile(numeric.group, 2)
         near = np.concatenate((numeric.first, numeric.second))
         far = np.concatenate((numeric.second, numeric.first)).astype(np.int64)
         flow = -gain[near] * np.tile(posterior.pairs.values, 2)
@@ -319,19 +328,6 @@ class _NumberContributions:
         amount = flow * np.where(posterior.is_known, posterior.deviations, messages)[far]
         used = np.flatnonzero(amount)
         return far[used], group[used], amount[used]
-
-    def _groups_of_pairs(self) -> np.ndarray:
-        """Return the index of the factor group of each pair of the posterior, shape (n_pairs,)."""
-        graph, numeric = self.targets.graph, self.posterior.numeric
-        used = np.zeros(graph.n_variables, dtype=bool)
-        used[numeric.variables] = True
-        parts = [np.empty(0, dtype=np.int64)]
-        for number, group in enumerate(graph.groups):
-            slots = numeric_slots(graph, group)
-            if len(slots) == 2 and numeric.n_pairs:
-                n_used = int((used[group.scope[slots[0]]] & used[group.scope[slots[1]]]).sum())
-                parts.append(np.full(n_used, number))
-        return np.concatenate(parts)
 
 
 def _part_name(part: FeatureContribution) -> str:

@@ -14,10 +14,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.backends.base import Problem
+from relcrf.backends.forest_numbers import training_forest
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.number_inference import number_weights
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.numeric_targets import number_optimiser, number_problem, without_numbers
 from relcrf.backends.registry import make_backend
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.standard_errors import (
     DIFFERENCE_STEP,
     EXACT_SOURCE,
@@ -65,20 +67,25 @@ def _number_errors(
     learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], requested: np.ndarray | None
 ) -> StandardErrors:
     """Return the standard errors of the weights of numbers; nan for others."""
-    weights, are_linked = number_weights(vectors)
+    model = NumberModel.from_vectors(vectors)
     request, l2 = learned.original_request, float(learned.summary["numeric_l2"])
     complete = number_problem(problem)
     fit, precisions, score = complete.labelled().without_pairs(), None, None
     likelihood: GaussianLikelihood | GaussianPseudoLikelihood = GaussianLikelihood(fit.graph, fit.values)
-    if are_linked:
+    if model.are_linked:
         optimiser = number_optimiser(make_backend(request.backend, **request.settings))
         first = minimise(fit, likelihood, l2, fit.start(), optimiser, lambda state: None)
         precisions = fit.precisions(first.point)  # as in training
         fit = complete.labelled() if request.backend == "pseudo" else complete
+        if model.forest is not None:
+            if request.settings.get("weights") != "tree":
+                message = "standard errors are not available for numbers with the structure weights of backend 'ess'"
+                raise UsageError(Diagnostic("E357", message, hint="train with --set weights=tree"))
+            fit = training_forest(complete.labelled(), model.forest)
         likelihood = (GaussianPseudoLikelihood if request.backend == "pseudo" else GaussianLikelihood)(
             fit.graph, fit.values
         )
-    objective, point, n = fit.objective(likelihood, l2, precisions), fit.point_at(weights), len(fit.indices)
+    objective, point, n = fit.objective(likelihood, l2, precisions), fit.start_at(model.weights), len(fit.indices)
     if isinstance(likelihood, GaussianPseudoLikelihood):
         score = _score_variance(fit, likelihood, point)
     start = float(np.abs(objective(fit.start())[1]).max(initial=0.0))

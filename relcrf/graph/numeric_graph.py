@@ -40,6 +40,7 @@ class NumericGraph:
             numbers of the attribute; shape (n, n_weights).
         first, second: Positions in `variables` of the two variables of each pair, shape (n_pairs,), int32.
         difference, sum: Matrices whose product with the weights is log d and log s, shape (n_pairs, n_weights).
+        group: Index of the factor group of each pair in the ground graph, shape (n_pairs,).
     """
 
     variables: np.ndarray
@@ -50,6 +51,7 @@ class NumericGraph:
     second: np.ndarray
     difference: csr_matrix
     sum: csr_matrix
+    group: np.ndarray
 
     @property
     def n_pairs(self) -> int:
@@ -62,25 +64,58 @@ class NumericGraph:
         links = csr_matrix((np.ones(self.n_pairs), (self.first, self.second)), shape=(n, n))
         return np.asarray(connected_components(links, directed=False)[1])
 
+    @cached_property
+    def links(self) -> tuple[np.ndarray, np.ndarray]:
+        """The links, i.e. the sets of pairs of the same two variables: their ends, and the link of each pair.
+
+        The shapes are (n_links, 2), int32, with the lower end first, and (n_pairs,).
+        """
+        low, high = np.minimum(self.first, self.second), np.maximum(self.first, self.second)
+        n = max(1, len(self.variables))
+        keys, link = np.unique(low.astype(np.int64) * n + high, return_inverse=True)
+        return np.stack(np.divmod(keys, n), axis=1).astype(np.int32), link
+
+    def with_pairs(self, chosen: np.ndarray) -> NumericGraph:
+        """Return the graph with the pairs in a mask, shape (n_pairs,), or in an array of indices."""
+        return replace(
+            self,
+            first=self.first[chosen],
+            second=self.second[chosen],
+            difference=self.difference[chosen],
+            sum=self.sum[chosen],
+            group=self.group[chosen],
+        )
+
     def without_pairs(self) -> NumericGraph:
         """Return the graph of independent numbers."""
-        no_ends, none = self.first[:0], self.difference[:0]
-        return replace(self, first=no_ends, second=no_ends, difference=none, sum=none)
+        return self.with_pairs(np.empty(0, dtype=np.int64))
 
     def select(self, chosen: np.ndarray) -> NumericGraph:
         """Return the graph of the variables in a mask, shape (n,), without the pairs of other variables."""
         position = np.cumsum(chosen) - 1
-        kept = chosen[self.first] & chosen[self.second]
+        kept = self.with_pairs(chosen[self.first] & chosen[self.second])
+        return kept._with_rows(np.flatnonzero(chosen), position[kept.first], position[kept.second])
+
+    def separate_links(self) -> tuple[np.ndarray, NumericGraph]:
+        """Return the graph in which each link is a component of its own, with copies of its two variables.
+
+        Returns:
+            The variable of each copy, as a position in `variables`, shape (2 * n_links,), and the graph of the copies.
+        """
+        ends, link = self.links
+        is_reversed = self.first > self.second
+        return ends.ravel(), self._with_rows(ends.ravel(), 2 * link + is_reversed, 2 * link + ~is_reversed)
+
+    def _with_rows(self, rows: np.ndarray, first: np.ndarray, second: np.ndarray) -> NumericGraph:
+        """Return the graph of some variables, given the ends of the pairs as positions in `rows`."""
         return replace(
             self,
-            variables=self.variables[chosen],
-            attribute=self.attribute[chosen],
-            mean=self.mean[chosen],
-            log_precision=self.log_precision[chosen],
-            first=position[self.first[kept]].astype(np.int32),
-            second=position[self.second[kept]].astype(np.int32),
-            difference=self.difference[kept],
-            sum=self.sum[kept],
+            variables=self.variables[rows],
+            attribute=self.attribute[rows],
+            mean=self.mean[rows],
+            log_precision=self.log_precision[rows],
+            first=first.astype(np.int32),
+            second=second.astype(np.int32),
         )
 
 
@@ -132,14 +167,16 @@ def numeric_graph(targets: NumericTargets, states: np.ndarray) -> NumericGraph:
     attribute = np.repeat(np.arange(len(graph.numeric)), [stop - start for start, stop in graph.numeric])
     position = np.cumsum(is_numeric) - 1
     unary: list[tuple[np.ndarray, csr_matrix, csr_matrix]] = []
-    pairs: list[tuple[np.ndarray, np.ndarray, csr_matrix, csr_matrix]] = []
-    for group in targets.groups:
+    pairs: list[tuple[np.ndarray, np.ndarray, csr_matrix, csr_matrix, np.ndarray]] = []
+    for number, group in enumerate(graph.groups):
         slots = numeric_slots(graph, group)
+        if not slots:
+            continue
         start = graph.layout.starts[group.block]
         if len(slots) == 2:
             first, second = (position[group.scope[slot]].astype(np.int32) for slot in slots)
             columns = [_weighted(group, start, np.full(group.n_factors, k), size) for k in range(PAIR_PATTERNS)]
-            pairs.append((first, second, *columns))
+            pairs.append((first, second, *columns, np.full(group.n_factors, number)))
             continue
         joint = joint_states(group, states)
         known = np.flatnonzero(joint >= 0)
@@ -157,6 +194,7 @@ def numeric_graph(targets: NumericTargets, states: np.ndarray) -> NumericGraph:
         np.concatenate([np.empty(0, dtype=np.int32), *(pair[1] for pair in pairs)]),
         vstack([empty, *(pair[2] for pair in pairs)], "csr"),
         vstack([empty, *(pair[3] for pair in pairs)], "csr"),
+        np.concatenate([np.empty(0, dtype=np.int64), *(pair[4] for pair in pairs)]),
     )
 
 

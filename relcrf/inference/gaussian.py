@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csc_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse import csc_matrix, csr_matrix
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import spilu
 from scipy.stats import norm
 
@@ -335,21 +335,43 @@ class ConditionalPattern:
         """Return the mean and the variance of each known deviation, given all other known ones, shape (n_known,) each.
 
         With P the precision matrix of the known deviations (Q with the others integrated out), they are u_i - (P u)_i / P_ii and
-        1 / P_ii. P_ii is exact if all neighbours of i are known; otherwise it is estimated from `N_LEFT_OUT_SAMPLES` samples.
+        1 / P_ii. P_ii is exact if all neighbours of i are known, or if the pairs form a forest; otherwise it is estimated from
+        `N_LEFT_OUT_SAMPLES` samples.
 
         Args:
             u: The deviations, shape (n,); those of unknown variables are ignored.
         """
         means, inverse = self.condition(weights, u)
         product, unknown = weights.multiply(means)[self.is_known], self.unknown
-        block = weights.diagonal[unknown], self.block.first, self.block.second, weights.values[self.within]
         reduction = np.zeros(len(product))
-        for sample in range(N_LEFT_OUT_SAMPLES if len(unknown) and self.n > len(unknown) else 0):
-            x = np.zeros(self.n)
-            x[unknown] = inverse.solve(sample_normal(sample, *block))
-            reduction += weights.multiply(x)[self.is_known] ** 2 / N_LEFT_OUT_SAMPLES
+        if len(unknown) and self._is_forest:
+            # Only one path joins two neighbours of i, through i, so that they are independent given the known deviations.
+            ends = np.concatenate((self.first, self.second)), np.concatenate((self.second, self.first))
+            entries = csr_matrix((np.tile(weights.values, 2), ends), shape=(self.n, self.n))  # adds repeated pairs
+            variances = np.zeros(self.n)
+            variances[unknown] = inverse.variances
+            reduction = (entries.power(2) @ variances)[self.is_known]
+        elif self.n > len(unknown) > 0:
+            reduction = self._sample_reduction(weights, inverse)
         variances = 1.0 / np.maximum(weights.diagonal[self.is_known] - reduction, 1.0)
         return u[self.is_known] - variances * product, variances
+
+    @property
+    def _is_forest(self) -> bool:
+        """Whether the pairs form a forest, apart from repetitions."""
+        ends = np.unique(np.sort(np.stack((self.first, self.second), axis=1), axis=1), axis=0)
+        links = csr_matrix((np.ones(len(ends)), ends.T), shape=(self.n, self.n))
+        return bool(connected_components(links, directed=False)[0] == self.n - len(ends))
+
+    def _sample_reduction(self, weights: PairWeights, inverse: CholeskyFactor | EstimatedInverse) -> np.ndarray:
+        """Estimate the part of each known variable's entry of Q that integrating out the unknown ones removes."""
+        unknown, total = self.unknown, np.zeros(self.n - len(self.unknown))
+        block = weights.diagonal[unknown], self.block.first, self.block.second, weights.values[self.within]
+        for sample in range(N_LEFT_OUT_SAMPLES):
+            x = np.zeros(self.n)
+            x[unknown] = inverse.solve(sample_normal(sample, *block))
+            total += weights.multiply(x)[self.is_known] ** 2 / N_LEFT_OUT_SAMPLES
+        return total
 
 
 @dataclass(frozen=True, eq=False)

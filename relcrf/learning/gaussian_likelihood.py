@@ -12,6 +12,7 @@ import numpy as np
 
 from relcrf.graph.numeric_graph import NumericGraph
 from relcrf.inference.gaussian import MAX_LIKELIHOOD_OPERATIONS, ConditionalPattern, PairWeights
+from relcrf.inference.gaussian_forest import LinkCorrelations
 
 NumericLikelihood: TypeAlias = Callable[["NumberWeights"], tuple[float, "NumberWeights"]]
 """A function that returns the negative log-likelihood, or an approximation of it, and its gradient."""
@@ -32,10 +33,12 @@ class NumberWeights:
     Args:
         weights: The weights of all templates, shape (n_weights,).
         offset: Mean and log precision of each attribute to which the templates add, shape (n_attributes, 2).
+        is_forest: Whether the pairs form a forest, in the distribution of `inference/gaussian_forest.py`.
     """
 
     weights: np.ndarray
     offset: np.ndarray
+    is_forest: bool = False
 
     def mean(self, graph: NumericGraph) -> np.ndarray:
         """Return the mean of each variable, shape (n,)."""
@@ -47,9 +50,18 @@ class NumberWeights:
         return np.asarray(self.offset[graph.attribute, 1] + difference)
 
     def pairs(self, graph: NumericGraph) -> PairWeights:
-        """Return the weights of the pairs."""
+        """Return the precision matrix of the deviations."""
+        return self.correlations(graph).forest_weights if self.is_forest else self.pair_weights(graph)
+
+    def pair_weights(self, graph: NumericGraph) -> PairWeights:
+        """Return the weights d and s of the pairs."""
         difference, total = (bounded_exp(matrix @ self.weights) for matrix in (graph.difference, graph.sum))
         return PairWeights(len(graph.variables), graph.first, graph.second, difference, total)
+
+    def correlations(self, graph: NumericGraph) -> LinkCorrelations:
+        """Return the correlations of the links in a forest."""
+        ends, link = graph.links
+        return LinkCorrelations(self.pair_weights(graph), link, len(ends))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +97,8 @@ class GaussianLikelihood:
         u, root = _deviations(point, graph, self.values)
         if not graph.n_pairs:
             return self._evaluate_independent(point, u, root)
-        pairs = point.pairs(graph)
+        links = point.correlations(graph) if point.is_forest else None
+        pairs = links.forest_weights if links else point.pair_weights(graph)
         u, block = pattern.condition(pairs, u, max_operations=MAX_LIKELIHOOD_OPERATIONS)
         q = pairs.multiply(u)
         whole = pattern.whole.invert(pairs.diagonal, pairs.values, MAX_LIKELIHOOD_OPERATIONS)
@@ -101,9 +114,12 @@ class GaussianLikelihood:
         own, of_block = np.zeros(len(u)), np.zeros(graph.n_pairs)
         own[pattern.unknown], of_block[pattern.within] = of_unknown, within
         variance, covariance = (by_diagonal - own)[a] + (by_diagonal - own)[b], by_entry - of_block
-        for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
-            by_weight = 0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance)
-            weights += matrix.T @ (weight * by_weight)
+        by_difference, by_sum = (
+            0.5 * ((u[a] + sign * u[b]) ** 2 - variance - 2.0 * sign * covariance) for sign in (-1.0, 1.0)
+        )
+        if links:
+            pairs, by_difference, by_sum = links.pairs, *links.gradient(by_difference, by_sum)
+        weights += graph.difference.T @ (pairs.difference * by_difference) + graph.sum.T @ (pairs.sum * by_sum)
         return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
 
     def _evaluate_independent(

@@ -42,6 +42,7 @@ class NumberProblem:
     Args:
         values: Value of each variable, shape (n,); nan if unknown.
         learnable: Mask of the weights that may be learned, shape (n_weights,).
+        is_forest: See `NumberWeights`.
     """
 
     graph: NumericGraph
@@ -49,6 +50,7 @@ class NumberProblem:
     layout: WeightLayout
     learnable: np.ndarray
     n_attributes: int
+    is_forest: bool = False
 
     @cached_property
     def location(self) -> np.ndarray:
@@ -108,25 +110,19 @@ class NumberProblem:
         own = point[n:].reshape(self.n_attributes, 2)
         log_precision = np.clip(own[:, 1], -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)  # in units of the numbers, it may be larger
         offset = np.stack((mean + deviation * own[:, 0], log_precision - 2.0 * np.log(deviation)), axis=1)
-        return NumberWeights(weights, offset)
-
-    def point_at(self, weights: NumberWeights) -> np.ndarray:
-        """Return the point of the optimiser for some weights; the inverse of `weights_at`."""
-        mean, deviation = self.location.T
-        own = np.stack(
-            ((weights.offset[:, 0] - mean) / deviation, weights.offset[:, 1] + 2.0 * np.log(deviation)), axis=1
-        )
-        return np.concatenate((weights.weights[self.indices] / self.units, own.ravel()))
+        return NumberWeights(weights, offset, self.is_forest)
 
     def start(self) -> np.ndarray:
         """Return the point of the initial weights, shape (n_learned + 2 * n_attributes,)."""
         return np.concatenate((self.layout.initial()[self.indices] / self.units, np.zeros(2 * self.n_attributes)))
 
-    def start_from(self, other: NumberProblem, point: np.ndarray) -> np.ndarray:
-        """Return a point with the weights of another problem's point, and initial values of weights that it does not have."""
-        n, weights = len(other.indices), self.layout.initial()
-        weights[other.indices] = other.units * point[:n]
-        return np.concatenate((weights[self.indices] / self.units, point[n:]))
+    def start_at(self, weights: NumberWeights) -> np.ndarray:
+        """Return the point of given weights, the inverse of `weights_at`; shape (n_learned + 2 * n_attributes,)."""
+        mean, deviation = self.location.T
+        own = np.stack(
+            ((weights.offset[:, 0] - mean) / deviation, weights.offset[:, 1] + 2.0 * np.log(deviation)), axis=1
+        )
+        return np.concatenate((weights.weights[self.indices] / self.units, own.ravel()))
 
     @cached_property
     def _mean_of_log_precision(self) -> csr_matrix:

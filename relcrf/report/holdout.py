@@ -237,7 +237,7 @@ def _with_predictions(
                 learned_fold = fold.with_learned_features(grounding)
                 local = make_backend(LOCAL, **_shared_settings(learned))
                 problem = training_problem(grounding, learn=False)
-                numbers = _number_backend(learned, LOCAL)
+                numbers = _number_backend(learned, local)
                 baselines[LOCAL] = [predict_fold(problem, learned_fold, local, numbers=numbers)[0]]
             except (UsageError, DataError) as error:
                 no_local_reason = error.diagnostics[0].message
@@ -292,14 +292,17 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
-def _number_backend(learned: LearnedModel, name: str) -> AbstractBackend | None:
+def _number_backend(learned: LearnedModel, system: AbstractBackend) -> AbstractBackend | None:
     """Return a backend that learns numbers with the penalty of the run; None for a run without numbers.
 
     Args:
-        name: The name of the backend; a backend that learns no numbers is replaced with `dense`, as in training by `auto`.
+        system: The backend; one that learns no numbers is replaced with `dense`, as in training by `auto`.
     """
     l2 = learned.summary.get("numeric_l2")
-    return None if l2 is None else make_backend(name if name in NUMERIC_BACKENDS else "dense", l2=l2)
+    if l2 is None:
+        return None
+    settings = dict(vars(system)) if system.name in NUMERIC_BACKENDS else {}
+    return make_backend(system.name if settings else "dense", **{**settings, "l2": l2})
 
 
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
@@ -323,7 +326,7 @@ def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> 
         if n:
             smaller = replace(fold, excluded=excluded).with_learned_features(grounding)
             try:
-                predicted, _ = predict_fold(problem, smaller, system, numbers=_number_backend(learned, system.name))
+                predicted, _ = predict_fold(problem, smaller, system, numbers=_number_backend(learned, system))
             except DataError as error:
                 if error.diagnostics[0].code != TOO_FEW_LABELS:
                     raise

@@ -67,7 +67,7 @@ KEYS = {
     "limits": "machine kernels",
     "linkage": "records relcrf",
     "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
-    "numbers": "crps rmse seconds growth growth_random",
+    "numbers": "crps rmse seconds growth growth_random growth_random_ess",
     "optimisers": "web thermometers digits recipes",
     "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
     "random_networks": "beyond_threshold thresholds sizes",

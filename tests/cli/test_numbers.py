@@ -25,10 +25,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def train(relcrf_, folder, tmp_path):
-    def train(*options):
+    def train(*options, backend="dense"):
         run = tmp_path / "run"
         code, out, err = relcrf_(
-            "train", folder / "prices.rcrf", "--data", folder, "--out", run, "--backend", "dense", *options
+            "train", folder / "prices.rcrf", "--data", folder, "--out", run, "--backend", backend, *options
         )
         assert code == 0 and "all numbers iterations" in out, err
         return run
@@ -101,7 +101,7 @@ def test_instances_have_the_numbers_of_the_data(relcrf_, relcrf_json, folder):
     [
         (("explain", "RUN", "House/0.price", "--data", "DATA", "--depth", "2"), "E379"),
         (("audit", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
-        (("train", "MODEL", "--data", "DATA", "--backend", "ess", "--out", "OUT/other"), "E378"),
+        (("train", "MODEL", "--data", "DATA", "--backend", "trmrf", "--out", "OUT/other"), "E378"),
         (("pareto", "MODEL", "--data", "DATA", "--message-costs", "0.1"), "E379"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
@@ -150,3 +150,26 @@ def test_explanation_of_a_category_by_numbers(relcrf_, folder, train):
     house = next(k for k, kind in enumerate(TABLES["house"]["kind"]) if kind is None and PRICES[k] is not None)
     code, out, err = relcrf_("explain", train(), f"House/{house}.kind", "--data", folder)
     assert code == 0 and f"House({house}).price" in out and "log odds" in out, err
+
+
+def test_forest_of_numbers(relcrf_, relcrf_json, folder, train, tmp_path):
+    run = train("--set", "min_information=0.001", backend="ess")
+    code, found = relcrf_json("predict", run, "--data", folder)
+    rows = found["predictions"]["House.price"]
+    assert code == 0 and [row["id"] for row in rows] == UNKNOWN
+    code, out, err = relcrf_("report", run, "--data", folder, "--split", "hide=0.3", "--out", tmp_path / "report.html")
+    assert code == 0 and "House.kind" in out, err
+    code, found = relcrf_json("explain", run, f"House/{UNKNOWN[0]}.price", "--data", folder)
+    assert code == 0 and found["mean"] == pytest.approx(rows[0]["price"], abs=0.01)
+    code, found = relcrf_json("weights", run, "--template", "near")
+    assert {row["pattern"] for row in found["shown"]} == {"log difference", "log sum"}
+    code, _, err = relcrf_("update", run, "--data", folder, "--out", tmp_path / "updated")
+    assert code == 0, err
+    _, updated = relcrf_json("predict", tmp_path / "updated", "--data", folder)
+    assert updated["predictions"]["House.price"] == rows
+    text = "entity House { predict price : real  size : real }\ntemplate size(h: House) over h.price by 1, h.size\n"
+    (tmp_path / "alone.rcrf").write_text(text)
+    alone = ("train", tmp_path / "alone.rcrf", "--data", folder, "--backend", "ess", "--out", tmp_path / "alone")
+    code, _, err = relcrf_(*alone, "--set", "treewidth=2")
+    assert code != 0 and "E305" in err and "min_information" in err
+    assert relcrf_(*alone)[0] == 0

@@ -12,12 +12,12 @@ from tables import write_tables
 import relcrf
 from relcrf import api
 from relcrf.backends import mean_uncertainty
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.problems import numeric_targets
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.number_active_learning import MIN_REDUCTION
 from relcrf.graph.numeric_graph import numeric_graph
 from relcrf.inference import gaussian
-from relcrf.learning.gaussian_likelihood import NumberWeights
 
 L2 = 0.5
 
@@ -30,12 +30,10 @@ def fitted(text, tables, backend="dense", **settings):
 
 def plain_posterior(fit, grounding):
     """Return the variables of all numbers, and their covariance given the known ones, with the uncertainty of means."""
-    is_linked = "numbers" in fit.learned.vectors
-    offset = fit.learned.vectors["numbers" if is_linked else "independent_numbers"].reshape(-1, 2)
-    weights = NumberWeights(fit.learned.vectors["weights"], offset)
-    graph = numeric_graph(numeric_targets(grounding), grounding.states)
-    graph = graph if is_linked else graph.without_pairs()
-    _, covariance = dense_distribution(graph, weights)
+    model = NumberModel.from_vectors(fit.learned.vectors)
+    weights, graph = model.weights, numeric_graph(numeric_targets(grounding), grounding.states)
+    known = np.flatnonzero(~np.isnan(grounding.numbers[graph.variables]))
+    _, covariance = dense_distribution(model.select(graph, ~np.isnan(grounding.numbers[graph.variables])), weights)
     features = graph.mean.toarray()
     features = features[:, (features != 0.0).any(axis=0)]
     squares = (features**2).sum(axis=0) / (features != 0.0).sum(axis=0)
@@ -44,7 +42,6 @@ def plain_posterior(fit, grounding):
     prior = np.append(1.0 / (L2 * precision * squares), 1e5 * covariance.diagonal().max())
     features = np.column_stack((features, np.ones(len(features))))
     covariance = covariance + (features * prior) @ features.T
-    known = np.flatnonzero(~np.isnan(grounding.numbers[graph.variables]))
     gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[known])
     return graph.variables, covariance - covariance[:, known] @ gain, np.nanvar(grounding.numbers)
 
@@ -53,6 +50,7 @@ def plain_posterior(fit, grounding):
     ("text", "backend"),
     [
         (DECLARATIONS + NEAR, "dense"),
+        (DECLARATIONS + NEAR, "ess"),
         (DECLARATIONS + KIND_LEVELS + NEAR_PRICES, "pseudo"),
         (DECLARATIONS + NEAR, "local"),
         (DECLARATIONS, "dense"),

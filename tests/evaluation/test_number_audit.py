@@ -27,10 +27,14 @@ def wrong():
     return tables, chosen
 
 
-@pytest.mark.parametrize("backend", ["dense", "local"])
-def test_distributions_are_predictions_without_the_number(backend):
+@pytest.mark.parametrize(
+    ("backend", "settings"),
+    [("dense", {}), ("local", {}), ("ess", {"edges": "tree"}), ("ess", {"edges": "all"})],
+    ids=["dense", "local", "tree", "all"],
+)
+def test_distributions_are_predictions_without_the_number(backend, settings):
     tables = houses(40, 1, unknown=0.0)
-    fit = relcrf.parse(MODEL).fit(relcrf.Dataset(tables), backend)
+    fit = relcrf.parse(MODEL).fit(relcrf.Dataset(tables), backend, **settings)
     found = audit_numbers(fit.learned, fit.ground(relcrf.Dataset(tables)), AuditSettings(folds=0))
     assert found.backend == backend
     for house in (0, 7, 39):
@@ -41,7 +45,7 @@ def test_distributions_are_predictions_without_the_number(backend):
         assert found.scored.truth[house] == tables["house"]["price"][house]
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "pseudo", "local"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "ess", "pseudo", "local"])
 def test_wrong_numbers_are_found(wrong, backend):
     tables, chosen = wrong
     data = relcrf.Dataset(tables)

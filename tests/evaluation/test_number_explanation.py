@@ -16,16 +16,20 @@ from relcrf.evaluation.number_evidence import format_number
 CASES = {
     "linked": (DECLARATIONS + KIND_LEVELS + NEAR + NEAR_PRICES.replace("near(", "also("), "dense", 0.0),
     "pseudo": (DECLARATIONS + NEAR, "pseudo", 0.0),
+    "forest": (DECLARATIONS + NEAR + NEAR_PRICES.replace("near(", "also("), "ess tree", 0.0),
+    "forest with known numbers": (DECLARATIONS + NEAR, "ess all", 0.0),
     "local": (DECLARATIONS + NEAR, "local", 0.0),
     "alone": (DECLARATIONS, "dense", 0.0),
     "mixed": (MIXED, "dense", 0.5),
     "mixed and linked": (MIXED + NEAR_PRICES, "dense", 0.5),
+    "mixed and a forest": (MIXED + NEAR_PRICES, "ess tree", 0.5),
 }
 
 
 def fit_and_ground(text, backend, unknown_kinds, seed=1, links=2.0):
     """Return a fit and a grounding of other houses with unknown prices."""
-    fit = relcrf.parse(text).fit(relcrf.Dataset(houses(60, 0)), backend)
+    name, _, edges = backend.partition(" ")
+    fit = relcrf.parse(text).fit(relcrf.Dataset(houses(60, 0)), name, **({"edges": edges} if edges else {}))
     tables = houses(30, seed, unknown=0.5, unknown_kinds=unknown_kinds, links=links)
     return fit, tables, fit.ground(relcrf.Dataset(tables))
 
@@ -117,8 +121,9 @@ def test_contributions_of_features_equal_difference_quotients():
     assert "h.size = " in found.parts_text(next(one for one in found.contributions if "size" in one.templates), 5)
 
 
-def test_deviation_without_known_numbers_is_that_of_the_dense_distribution():
-    fit, tables, grounding = fit_and_ground(*CASES["linked"])
+@pytest.mark.parametrize("case", ["linked", "forest", "forest with known numbers"])
+def test_deviation_without_known_numbers_is_that_of_the_dense_distribution(case):
+    fit, tables, grounding = fit_and_ground(*CASES[case])
     unknown = [k for k, price in enumerate(tables["house"]["price"]) if price is None]
     nothing = {**tables, "house": {**tables["house"], "price": [float("nan")] * 30}}
     empty = fit.ground(relcrf.Dataset(nothing))

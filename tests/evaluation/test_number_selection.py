@@ -25,7 +25,7 @@ def without(grounding, hidden):
     return replace(grounding, states=states, given_numbers=np.where(hidden, np.nan, grounding.numbers))
 
 
-@pytest.mark.parametrize("backend", ["dense", "pseudo", "local"])
+@pytest.mark.parametrize("backend", ["dense", "ess", "pseudo", "local"])
 def test_selection_equals_manual_search(backend):
     model = relcrf.parse(DECLARATIONS + NEAR)
     grounding = model.ground(relcrf.Dataset(houses(80, 0, links=4.0)))
@@ -52,8 +52,10 @@ def test_whole_components_are_scored_jointly():
         assert row["log_likelihood"] == pytest.approx(joint / held.sum(), abs=1e-9)
 
 
-def test_joint_likelihood_of_numbers_is_their_dense_density():
-    fit = relcrf.parse(DECLARATIONS + NEAR).fit(relcrf.Dataset(houses(60, 0)), "dense")
+@pytest.mark.parametrize("backend", ["dense", "ess", "local"])
+def test_joint_likelihood_of_numbers_is_their_dense_density(backend):
+    settings = {"edges": "tree"} if backend == "ess" else {}
+    fit = relcrf.parse(DECLARATIONS + NEAR).fit(relcrf.Dataset(houses(60, 0)), backend, **settings)
     grounding = fit.ground(relcrf.Dataset(houses(20, 1)))
     for hidden in (np.arange(20) % 3 == 0, np.ones(20, dtype=bool)):
         _, _, whole = predict_plainly(fit, grounding, grounding.states)

@@ -12,6 +12,7 @@ import relcrf
 from relcrf import api
 from relcrf.backends.numeric_targets import number_problem
 from relcrf.backends.problems import training_problem
+from relcrf.errors import UsageError
 from relcrf.evaluation.named_weights import standard_errors_from_data
 from relcrf.evaluation.standard_errors import MAX_SOLVED_WEIGHTS
 from relcrf.inference import gaussian, gaussian_estimates
@@ -53,7 +54,7 @@ def plain_information(fit, grounding, step=1e-3):
     """Return the Hessian of the penalised dense log density in the units of the optimiser, by differences of its values."""
     problem = number_problem(training_problem(grounding))
     graph, known = problem.graph, ~np.isnan(problem.values)
-    point = problem.point_at(
+    point = problem.start_at(
         NumberWeights(fit.learned.vectors["weights"], fit.learned.vectors["numbers"].reshape(-1, 2))
     )
     alone = problem.labelled().without_pairs()
@@ -92,7 +93,7 @@ def test_errors_of_linked_numbers_equal_the_dense_information():
     assert len(problem.indices) == 3 and errors.is_maximum and "exact observed information" in errors.source
 
 
-@pytest.mark.parametrize("backend", ["dense", "pseudo"])
+@pytest.mark.parametrize("backend", ["dense", "ess", "pseudo"])
 def test_errors_equal_the_spread_of_estimates(backend):
     """Numbers are sampled in chains of five."""
     n, rng = 150, np.random.default_rng(1)
@@ -118,6 +119,13 @@ def test_errors_equal_the_spread_of_estimates(backend):
     mean_error = np.mean(errors, axis=0)[learned]
     assert spread[0] == pytest.approx(mean_error[0], rel=0.3)  # 40 samples have a relative error of a tenth
     assert ("sandwich" in found.source) == (backend == "pseudo")
+
+
+def test_structure_weights_have_no_errors():
+    data = relcrf.Dataset(houses(60, 0))
+    fit = relcrf.parse(DECLARATIONS + NEAR_PRICES).fit(data, "ess", weights="pairs")
+    with pytest.raises(UsageError, match="E357"):
+        fit.weights(data)
 
 
 def test_models_with_categories_have_errors_of_all_weights():

@@ -23,11 +23,11 @@ from relcrf.learning.gaussian_likelihood import (
 SHAPES = [(1, 0), (3, 0), (4, 6), (9, 12), (14, 25)]
 
 
-def unpacked(likelihood):
+def unpacked(likelihood, is_forest=False):
     """Return the likelihood as a function of the vector of the weights and of the offsets of two attributes."""
 
     def evaluate(vector):
-        value, by = likelihood(NumberWeights(vector[:-4], vector[-4:].reshape(2, 2)))
+        value, by = likelihood(NumberWeights(vector[:-4], vector[-4:].reshape(2, 2), is_forest))
         return value, np.concatenate((by.weights, by.offset.ravel()))
 
     return evaluate
@@ -50,6 +50,31 @@ def test_likelihood_integrates_unknown_numbers_out(case):
     known = ~unknown
     marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
     assert value == pytest.approx(-marginal.logpdf(values[known]) if marginal else 0.0)
+    np.testing.assert_allclose(gradient, finite_differences(objective, vector), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "n_links"), [(3, 2), (9, 8), (14, 9)])
+@pytest.mark.parametrize("seed", range(3))
+def test_likelihood_on_a_forest(n, n_links, seed):
+    """Without unknown numbers, it is the product of the densities of the links over those of their ends."""
+    rng = np.random.default_rng(seed)
+    graph = random_numeric_graph(rng, n, n_links, is_forest=True)
+    vector, values = rng.normal(size=10) * 0.6, rng.normal(size=n)
+    point = NumberWeights(vector[:-4], vector[-4:].reshape(2, 2), is_forest=True)
+    mean, covariance = dense_distribution(graph, point)
+    expected = -multivariate_normal(mean, covariance).logpdf(values)
+    product_of_links = -multivariate_normal(mean, np.diag(covariance.diagonal())).logpdf(values)
+    for ends in graph.links[0]:
+        joint = covariance[np.ix_(ends, ends)]
+        for sign, matrix in ((-1.0, joint), (1.0, np.diag(joint.diagonal()))):
+            product_of_links += sign * multivariate_normal(mean[ends], matrix).logpdf(values[ends])
+    assert product_of_links == pytest.approx(expected)
+    assert unpacked(GaussianLikelihood(graph, values), is_forest=True)(vector)[0] == pytest.approx(expected)
+    values[rng.random(n) < 0.4] = np.nan
+    objective, known = unpacked(GaussianLikelihood(graph, values), is_forest=True), ~np.isnan(values)
+    value, gradient = objective(vector)
+    marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)])
+    assert value == pytest.approx(-marginal.logpdf(values[known]))
     np.testing.assert_allclose(gradient, finite_differences(objective, vector), rtol=1e-5, atol=1e-6)
 
 

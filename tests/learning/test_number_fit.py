@@ -70,7 +70,7 @@ def regression(seed=0, n=40, shift=0.0, scale=1.0, feature_scale=1.0):
     none, empty = np.empty(0, dtype=np.int32), sparse.csr_matrix((0, 3))
     log_precision = sparse.csr_matrix((n, 3))
     attribute = np.zeros(n, dtype=np.int64)
-    graph = NumericGraph(np.arange(n), attribute, sparse.csr_matrix(x), log_precision, none, none, empty, empty)
+    graph = NumericGraph(np.arange(n), attribute, sparse.csr_matrix(x), log_precision, none, none, empty, empty, none)
     return NumberProblem(graph, y, WeightLayout((WeightBlock("x", 3, 1),)), np.ones(3, dtype=bool), 1), x, y
 
 
@@ -115,7 +115,7 @@ def test_points_of_one_problem_continue_in_another():
     assert alone.indices.tolist() == [0, 3, 1, 4] and problem.indices.tolist() == [0, 3, 1, 4, 2, 5]
     np.testing.assert_allclose(problem.weights_at(problem.start()).weights, LAYOUT.initial())
     point = alone.start() + np.arange(8.0)
-    found, expected = problem.weights_at(problem.start_from(alone, point)), alone.weights_at(point)
+    found, expected = problem.weights_at(problem.start_at(alone.weights_at(point))), alone.weights_at(point)
     np.testing.assert_allclose(found.weights, expected.weights)
     np.testing.assert_allclose(found.offset, expected.offset)
     logs = expected.log_precision(alone.graph)

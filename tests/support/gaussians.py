@@ -9,6 +9,7 @@ from graphs import joint_score
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
+from relcrf.backends.number_model import NumberModel
 from relcrf.backends.problems import numeric_targets
 from relcrf.graph.numeric_graph import NumericGraph, discrete_part, numeric_graph
 from relcrf.inference.gaussian import PairWeights
@@ -30,13 +31,25 @@ def random_pairs(n, n_pairs):
     return PairWeights(n, first, second, *np.exp(rng.normal(size=(2, len(first)))))
 
 
-def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
+def random_forest(rng, n, n_links):
+    """Return the two ends of the pairs of a random forest, and the link of each pair; some links have several pairs."""
+    child = np.sort(rng.permutation(n - 1)[:n_links] + 1)
+    ends = np.stack(((rng.random(n_links) * child).astype(np.int64), child))
+    link = np.concatenate((np.arange(n_links), np.arange(0, n_links, 3), np.arange(0, n_links, 2)))
+    is_reversed = rng.random(len(link)) < 0.5
+    name = rng.permutation(n).astype(np.int32)
+    first, second = (name[np.where(is_reversed, ends[1 - k, link], ends[k, link])] for k in (0, 1))
+    return first, second, link
+
+
+def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4, *, is_forest=False):
     """Return a graph of two attributes and 6 weights.
 
     Args:
         columns: The columns of the matrices of means, log precisions, differences and sums with entries.
+        is_forest: Whether the pairs form a forest with `n_pairs` links, some of which have several pairs.
     """
-    first, second = random_ends(rng, n, n_pairs)
+    first, second = random_forest(rng, n, n_pairs)[:2] if is_forest else random_ends(rng, n, n_pairs)
 
     def matrix(n_rows, used):
         dense = rng.normal(size=(n_rows, 6)) * (rng.random((n_rows, 6)) < 0.5)
@@ -44,7 +57,7 @@ def random_numeric_graph(rng, n, n_pairs, columns=(range(6),) * 4):
 
     sizes = (n, n, len(first), len(first))
     mean, log_precision, *pairs = (matrix(size, used) for size, used in zip(sizes, columns, strict=True))
-    return NumericGraph(np.arange(n), rng.integers(2, size=n), mean, log_precision, first, second, *pairs)
+    return NumericGraph(np.arange(n), rng.integers(2, size=n), mean, log_precision, first, second, *pairs, 0 * first)
 
 
 def dense_precision(pairs: PairWeights) -> np.ndarray:
@@ -81,13 +94,11 @@ def predict_plainly(fit, grounding, states):
     """
     learned = fit.learned
     vectors = learned.vectors_for(learned.extend_grounding(grounding))
+    model = NumberModel.from_vectors(vectors)
     graph = numeric_graph(numeric_targets(grounding), states)
-    is_linked = "numbers" in vectors
-    offset = vectors["numbers" if is_linked else "independent_numbers"]
-    point = NumberWeights(vectors["weights"], offset.reshape(-1, 2))
-    mean, covariance = dense_distribution(graph if is_linked else graph.without_pairs(), point)
     values = grounding.numbers[graph.variables]
     known = ~np.isnan(values)
+    mean, covariance = dense_distribution(model.select(graph, known), model.weights)
     marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
     return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
 

@@ -160,22 +160,26 @@ def make_task(readings: np.ndarray, positions: np.ndarray, seed: int, n_scored: 
     return SensorTask(readings, positions, is_test, is_observed, scored)
 
 
+def sensor_tables(task: SensorTask, readings: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Return the tables of `MODEL`.
+
+    Args:
+        readings: Readings, nan if they are missing, shape (n_moments, n_sensors).
+    """
+    mean, deviation = task.location
+    number, n_sensors = np.arange(readings.size), readings.shape[1]
+    values = [None if value != value else value for value in readings.ravel().tolist()]
+    return {
+        "sensor": {"id": np.arange(n_sensors), "history": list(((task.known - mean) / deviation).T)},
+        "reading": {"id": number, "value": values, "moment": number // n_sensors},
+        "of": {"r": number, "s": number % n_sensors},
+    }
+
+
 def predict_with_relcrf(task: SensorTask, backend: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the means and deviations of all readings; those of observed readings are nan."""
     n_moments, n_sensors = task.readings.shape
-    mean, deviation = task.location
-    histories = ((task.known - mean) / deviation).T
-    values = np.where(task.is_observed, task.readings, np.nan).ravel().tolist()
-    number = np.arange(n_moments * n_sensors)
-    tables = {
-        "sensor": {"id": np.arange(n_sensors), "history": list(histories)},
-        "reading": {
-            "id": number,
-            "value": [None if value != value else value for value in values],
-            "moment": number // n_sensors,
-        },
-        "of": {"r": number, "s": number % n_sensors},
-    }
+    tables = sensor_tables(task, np.where(task.is_observed, task.readings, np.nan))
     data = relcrf.Dataset(tables)
     prediction = relcrf.parse(MODEL).fit(data, backend).predict(data)
     keys = prediction.grounding.argument_texts(prediction.block(None))[0].astype(np.int64)
@@ -295,8 +299,8 @@ METHODS: dict[str, Callable[[SensorTask], tuple[np.ndarray, np.ndarray]]] = {
 }
 
 
-def measure_growth(n: int, *, random_links: bool, backend: str = "auto") -> float:
-    """Return the CPU seconds of learning and inference for n houses."""
+def repeated_houses(n: int, *, random_links: bool) -> relcrf.Dataset:
+    """Return n houses like those of the example `prices`, which are linked to their neighbours or to random houses."""
     parts = [house_prices(seed) for seed in range(n // 400)]
     shift = [f"{number}-" for number in range(len(parts))]
     house = {name: np.concatenate([part["house"][name] for part in parts]) for name in parts[0]["house"]}
@@ -314,7 +318,12 @@ def measure_growth(n: int, *, random_links: bool, backend: str = "auto") -> floa
         known = np.array([price is not None for price in house["price"]])
         house["price"][known] += surcharge[known]
     house["x"], house["y"] = place.T
-    data = relcrf.Dataset({"house": house, "adjoins": {"a": house["id"][pairs[:, 0]], "b": house["id"][pairs[:, 1]]}})
+    return relcrf.Dataset({"house": house, "adjoins": {"a": house["id"][pairs[:, 0]], "b": house["id"][pairs[:, 1]]}})
+
+
+def measure_growth(n: int, *, random_links: bool, backend: str = "auto") -> float:
+    """Return the CPU seconds of learning and inference for n houses."""
+    data = repeated_houses(n, random_links=random_links)
     model = relcrf.datasets.load("prices").model
     started = time.process_time()
     model.fit(data, backend).predict(data)

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ import numpy as np
 from relcrf.backends import packed_run, run_folder
 from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
 from relcrf.backends.base import Monitor
+from relcrf.backends.joint_number_likelihood import joint_log_density
 from relcrf.backends.latent_scores import latent_scores as latent_scores
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
@@ -38,7 +39,7 @@ from relcrf.data.given_data import GivenData, to_dataset
 from relcrf.data.split_plan import DEFAULT_FOLDS, SplitPlan, parse_split
 from relcrf.data.table_summary import TableSummary, describe_tables
 from relcrf.errors import Diagnostic, listing
-from relcrf.evaluation import active_learning, selection
+from relcrf.evaluation import number_active_learning, selection
 from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.audit import AuditSettings
 from relcrf.evaluation.audit import audit_labels as audit_labels
@@ -50,10 +51,11 @@ from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
 from relcrf.evaluation.explanation import Explanation, ExplanationCase
 from relcrf.evaluation.flips import FlipSearch, find_flips
 from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
+from relcrf.evaluation.number_active_learning import NumberRequests
 from relcrf.evaluation.number_audit import audit_numbers
 from relcrf.evaluation.number_explanation import explain_prediction
 from relcrf.evaluation.pareto import pareto as pareto
-from relcrf.evaluation.selection import SettingsSelection
+from relcrf.evaluation.selection import SettingsSelection, joint_label_likelihood
 from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
@@ -329,7 +331,6 @@ def select(
         validation: Variables whose labels are held out and scored, as in `fit`. Default: see `options`.
         options: `holdout` or `held_out`, `seed` and `by` of `select_settings`, and settings that are not selected.
     """
-    require_no_numbers(grounding.spec, "the selection of settings")
     uses_candidates = backend_class(backend).uses_candidates
     problem = training_problem(grounding, hidden, validation=validation, with_candidates=uses_candidates)
     return selection.select_settings(problem, backend, grid, **options)
@@ -449,7 +450,7 @@ class Fit:
         """Find the smallest change of evidence that changes a prediction; for the arguments see `explain`."""
         return find_flips(self._explanation_case(data, variable, options), against)
 
-    def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests:
+    def ask(self, data: GivenData | Grounding, budget: float = 20, **options: Any) -> LabelRequests | NumberRequests:
         """Select the missing labels that would improve the predictions most; for the options and errors see `api.ask`."""
         return ask(self, self._ground_graph(data), budget, **options)
 
@@ -551,19 +552,19 @@ def ask(
     candidates: np.ndarray | None = None,
     cost: str | None = None,
     **settings: Any,
-) -> LabelRequests:
-    """Select the missing labels that would improve the predictions most; see `evaluation.active_learning.ask`.
+) -> LabelRequests | NumberRequests:
+    """Select the missing labels that would improve the predictions most; see `evaluation.number_active_learning.ask`.
 
     Args:
         budget: Number of labels or, with `cost`, their total cost.
-        attribute: Attribute or relation whose labels are requested; needed if several are predicted.
+        attribute: Attribute or relation whose labels or numbers are requested; needed if several are predicted.
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
         candidates: Variables that may be requested, shape (n_variables,), bool. Default: all without a label.
         cost: Numeric column of the entity's table with the cost of each label.
         settings: See `predict`.
     """
     block = find_variable_block(grounding, attribute)
-    return active_learning.ask(
+    return number_active_learning.ask(
         trained.learned, grounding, budget, block, hidden=hidden, candidates=candidates, cost=cost, **settings
     )
 
@@ -577,7 +578,7 @@ def joint_log_likelihood(
     executor: AbstractExecutor | None = None,
     **settings: Any,
 ) -> float:
-    """Compute the joint log-probability, in nats, of all hidden labels given the other labels.
+    """Compute the joint log-probability, in nats, of all hidden labels given the other labels; of numbers, the log density.
 
     The result is exact if the backend's inference is exact. For the backends `dense` and `pseudo`, it is as accurate as
     the log partition function of the inference method. Variables without a label are summed out.
@@ -587,12 +588,13 @@ def joint_log_likelihood(
         executor, settings: See `predict`.
     """
     learned = trained.learned
-    require_no_numbers(learned.spec, "the joint log-likelihood")
     system = learned.configure_backend(**settings)
     all_variables = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = query_problem(learned, grounding, all_variables if hidden is None else hidden)
+    if problem.numbers is not None:
+        return joint_log_density(problem, vectors, system.infer, partial(joint_label_likelihood, system))
     with shard_if_large(grounding.bound.dataset.store, problem, system, executor) as shards:
         if shards:
             require_shardable(system)
         source = shards or problem
-        return -source.total_likelihood(system.joint_likelihood(source, vectors))(vectors["weights"])[0]
+        return joint_label_likelihood(system, source, vectors)

@@ -17,7 +17,6 @@ from relcrf.backends.automatic_sharding import fit_with_sharding
 from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.learned_model import BackendRequest, LearnedModel, open_domain_values, separate_schemas
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import train_features, training_labels, training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make_backend
@@ -183,7 +182,6 @@ class Training:
     @SingleThreadedBlas()
     def select(self, grid: Mapping[str, Sequence[Any]], **options: Any) -> SettingsSelection:
         """Select the best settings of a grid; for the options see `evaluation.selection.select_settings`."""
-        require_no_numbers(self.spec, "the selection of settings")
         return selection.select_settings(self.problem, self.backend, grid, **options, **asdict(self.system))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Training:

@@ -55,11 +55,11 @@ def learn_forest(
     combined[of_pairs] = separate.weights_at(pairs.point).weights[of_pairs]
     structure = NumberWeights(combined, single.offset, is_forest=True)
     rule = NumberForest(structure, backend.min_information, uses_known=backend.edges == "all")
-    selected = replace(rule, uses_known=False).select(graph, np.zeros(len(labelled.values), dtype=bool))
+    fit = training_forest(labelled, rule)
+    selected = fit.graph
     stages: tuple[tuple[str, OptimiserState], ...] = (("number structure", pairs),)
     weights = structure
     if backend.weights == "tree":
-        fit = replace(labelled, graph=selected, is_forest=True)
         joint = learn("all numbers", fit, GaussianLikelihood(selected, fit.values), fit.start_at(structure))
         # A weight of pairs that the forest omits keeps its structure weight.
         weights, omitted = fit.weights_at(joint.point), np.setdiff1d(of_pairs, fit.kinds[2])
@@ -74,6 +74,13 @@ def learn_forest(
         summary |= densities
     summary["numeric_edges"] = "all" if rule.uses_known else "tree"
     return NumberModel(weights, are_linked=True, forest=rule), stages, summary
+
+
+def training_forest(labelled: NumberProblem, rule: NumberForest) -> NumberProblem:
+    """Return the labelled numbers with the forest of links on which the weights are learned."""
+    graph = labelled.graph.with_pairs(labelled.graph.first != labelled.graph.second)
+    selected = replace(rule, uses_known=False).select(graph, np.zeros(len(labelled.values), dtype=bool))
+    return replace(labelled, graph=selected, is_forest=True)
 
 
 def _choose_links(labelled: NumberProblem, weights: NumberWeights, rule: NumberForest) -> tuple[NumberForest, Summary]:

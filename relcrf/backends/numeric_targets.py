@@ -73,13 +73,11 @@ def require_numeric_backend(name: str) -> None:
 
 
 def require_no_numbers(spec: ModelSpec, action: str) -> None:
-    """Raise UsageError if a model predicts numbers, which an action such as `ask` does not support (E379)."""
+    """Raise UsageError if a model predicts numbers, which an action such as `pareto` does not support (E379)."""
     names = [f"{entity.name}.{a.name}" for entity in spec.entities for a in entity.attributes if a.is_number]
     if names:
         message = f"{action} does not support models that predict numbers, such as {names[0]}"
-        hint = (
-            "use predict, evaluate, explain, report, audit or serve, or a model without 'predict' before this attribute"
-        )
+        hint = "use predict, evaluate, explain, ask, report, audit or serve, or a model without 'predict' before it"
         raise UsageError(Diagnostic("E379", message, hint=hint))
 
 
@@ -174,22 +172,11 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
     """
     graph, targets = problem.graph, problem.numbers
     assert targets is not None
-    is_target = np.isin(problem.roles, (Role.FREE, Role.CLAMPED))
-    states = np.where(is_target, problem.states, -1)
-    whole = numeric_graph(targets, states)
-    values = np.where(is_target & ~lacks_states(targets, states), targets.values, np.nan)[whole.variables]
-    used = (np.bincount(whole.component, ~np.isnan(values)) > 0)[whole.component]
-    if problem.excluded is not None:
-        used &= ~problem.excluded[whole.variables]
-    numeric, values = whole.select(used), values[used]
-    is_known = ~np.isnan(values)
-    _require_numbers(targets, numeric.attribute[is_known])
-    learnable = graph.layout.learnable_mask() & _is_learned(numeric, indicator_weights(targets))
-    complete = NumberProblem(numeric, values, graph.layout, learnable, len(targets.graph.numeric))
-    labelled = replace(complete, graph=numeric.select(is_known), values=values[is_known])
-    alone = replace(labelled, graph=labelled.graph.without_pairs())
-    tolerance, max_iterations = getattr(backend, "tolerance", 1e-5), getattr(backend, "max_iterations", MAX_ITERATIONS)
-    optimiser = Lbfgs(tolerance, value_tolerance=VALUE_TOLERANCE, max_iterations=max_iterations)
+    complete = number_problem(problem)
+    labelled = complete.labelled()
+    alone = labelled.without_pairs()
+    _require_numbers(targets, alone.graph.attribute)
+    optimiser = number_optimiser(backend)
     chooses = backend.name == DEFAULT_BACKEND
     l2 = _choose_l2(alone, labelled.graph.component, optimiser) if chooses else getattr(backend, "l2", DEFAULT_L2)
 
@@ -201,13 +188,13 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
         precisions: np.ndarray | None = None,
     ) -> OptimiserState:
         def observe(state: OptimiserState) -> None:
-            monitor.step(stage, state, max_iterations)
+            monitor.step(stage, state, optimiser.max_iterations)
 
         restored = monitor.restore(stage, OptimiserState)
         return minimise(fit, likelihood, l2, start, optimiser, observe, precisions, restored)
 
     first = learn("single numbers", alone, GaussianLikelihood(alone.graph, alone.values), alone.start())
-    if backend.name == "local" or not numeric.n_pairs:
+    if backend.name == "local" or not complete.graph.n_pairs:
         weights = alone.weights_at(first.point)
         for group in targets.groups:
             if len(numeric_slots(targets.graph, group)) == 2:
@@ -228,6 +215,28 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
     if not likelihood.is_exact:
         summary["numeric_likelihood"] = "log determinants estimated with random vectors"
     return LearnedNumbers(model, (("single numbers", first), ("all numbers", joint)), len(alone.values), l2, summary)
+
+
+def number_problem(problem: Problem) -> NumberProblem:
+    """Return the known numbers of a training problem, with the unknown numbers that are linked to them."""
+    targets = problem.numbers
+    assert targets is not None
+    is_target = np.isin(problem.roles, (Role.FREE, Role.CLAMPED))
+    states = np.where(is_target, problem.states, -1)
+    whole = numeric_graph(targets, states)
+    values = np.where(is_target & ~lacks_states(targets, states), targets.values, np.nan)[whole.variables]
+    used = (np.bincount(whole.component, ~np.isnan(values)) > 0)[whole.component]
+    if problem.excluded is not None:
+        used &= ~problem.excluded[whole.variables]
+    numeric, layout = whole.select(used), problem.graph.layout
+    learnable = layout.learnable_mask() & _is_learned(numeric, indicator_weights(targets))
+    return NumberProblem(numeric, values[used], layout, learnable, len(targets.graph.numeric))
+
+
+def number_optimiser(backend: AbstractBackend) -> Lbfgs:
+    """Return the optimiser of the weights of numbers."""
+    tolerance, max_iterations = getattr(backend, "tolerance", 1e-5), getattr(backend, "max_iterations", MAX_ITERATIONS)
+    return Lbfgs(tolerance, value_tolerance=VALUE_TOLERANCE, max_iterations=max_iterations)
 
 
 def _require_numbers(targets: NumericTargets, attribute: np.ndarray) -> None:

@@ -22,7 +22,7 @@ from relcrf.cli.options import (
 from relcrf.cli.output import parse_settings, print_json, print_line, print_notes, print_table
 from relcrf.cli.progress import show_progress
 from relcrf.data.frame import require_writable
-from relcrf.evaluation.active_learning import LabelRequests
+from relcrf.evaluation.label_requests import AbstractRequests
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 
 
@@ -102,13 +102,12 @@ def ask(
     print_line(f"selected in {requests.seconds:.2f} s ({requests.verdict}){wrote}")
 
 
-def _print_requests(requests: LabelRequests, *, with_cost: bool) -> None:
+def _print_requests(requests: AbstractRequests, *, with_cost: bool) -> None:
     suffix = f".{requests.block.attribute}"
     rows = [
         (
             request.variable.removesuffix(suffix),
-            request.answer,
-            f"{request.probability:.2f}",
+            *request.prediction_cells,
             f"{request.gain:.2f}",
             *((f"{request.cost:g}",) if with_cost else ()),
             request.n_affected,
@@ -116,11 +115,9 @@ def _print_requests(requests: LabelRequests, *, with_cost: bool) -> None:
         )
         for request in requests.requests
     ]
-    title = f"{requests.block.name}: {len(requests):,} of {requests.n_candidates:,} missing labels, gain in nats"
+    missing = f"{len(requests):,} of {requests.n_candidates:,} missing labels"
+    title = f"{requests.block.name}: {missing}, gain in {requests.unit}"
     costs = ("cost",) if with_cost else ()
-    print_table(title, ("variable", "prediction", "p", "gain", *costs, "affects", "reason"), rows)
+    print_table(title, ("variable", *requests.prediction_columns, "gain", *costs, "affects", "reason"), rows)
     total = f" for a cost of {requests.total_cost:g}" if with_cost else ""
-    print_line(
-        f"expected wrong predictions: {requests.expected_errors:,.1f} now, "
-        f"{requests.expected_errors_after:,.1f} with these labels{total}"
-    )
+    print_line(f"{requests.summary}{total}")

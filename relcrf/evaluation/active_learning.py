@@ -14,10 +14,9 @@ conditioned on the labels selected before.
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,127 +24,67 @@ from scipy.sparse import coo_array, csc_array, csr_array
 
 from relcrf.backends.base import InferenceResult
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
+from relcrf.backends.number_inference import infer_posterior
 from relcrf.backends.problems import query_problem
-from relcrf.data.frame import Frame
-from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.evaluation.label_influence import label_influence
-from relcrf.evaluation.splits import argument_with_column
+from relcrf.evaluation.label_requests import N_NEIGHBOURS, AbstractRequest, AbstractRequests, find_candidates
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import VariableBlock, read_argument_codes
+from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.influence import node_entropies
-from relcrf.inference.result import Verdict
 from relcrf.learning.shared_features import SharedFeatureGain, similarity_features
 
 MIN_EFFECT = 0.01
 """Reduction of a variable's entropy, in nats, from which a label affects its prediction."""
 
-N_NEIGHBOURS = 2
-"""Number of most influenced variables that a reason names."""
 
-
-@dataclass(frozen=True)
-class LabelRequest:
-    """A variable to label.
+@dataclass(frozen=True, kw_only=True)
+class LabelRequest(AbstractRequest):
+    """A category or a tuple to label; the gain is the expected reduction of the sum of entropies, in nats.
 
     Args:
         answer, probability: The most probable state and its probability.
-        gain: Expected reduction of the sum of entropies by this label, given the labels before it, in nats.
-        own, graph, weights: The parts of the gain: the variable itself, and other variables through the graph and through
-            shared weights.
-        n_affected: Number of other variables whose entropy falls by at least `MIN_EFFECT`.
-        neighbours: The variables that the label influences most through the graph, and their gains.
     """
 
-    variable: str
     answer: str
     probability: float
-    gain: float
-    cost: float
-    own: float
-    graph: float
-    weights: float
-    n_affected: int
-    neighbours: tuple[tuple[str, float], ...]
+    shared_text = "similar to many"
 
     @property
-    def reason(self) -> str:
-        """The largest parts of the gain, in a few words."""
-        parts = [(self.own, "uncertain itself"), (self.weights, "similar to many")]
-        if self.neighbours:
-            parts.append((self.graph, "informs " + ", ".join(name for name, _ in self.neighbours)))
-        shown = [text for amount, text in sorted(parts, key=lambda part: -part[0]) if amount >= 0.2 * self.gain]
-        return "; ".join(shown)
+    def prediction_cells(self) -> tuple[str, ...]:
+        return self.answer, f"{self.probability:.2f}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LabelRequests:
-    """A batch of variables to label, best first. Notebooks display it as a table.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LabelRequests(AbstractRequests):
+    """A batch of categories or tuples to label.
 
     Args:
-        block: The attribute or relation whose labels are requested.
-        variables: Index of each variable of `requests`, shape (n,).
-        n_candidates: Number of variables among which the batch was selected.
         expected_errors, expected_errors_after: Expected number of wrong predictions of all query variables, now and with the
             labels of the batch.
-        verdict: The convergence status of inference.
     """
 
-    grounding: Grounding
-    block: VariableBlock
-    variables: np.ndarray
     requests: tuple[LabelRequest, ...]
-    n_candidates: int
     expected_errors: float
     expected_errors_after: float
-    verdict: Verdict
-    seconds: float
-
-    def __repr__(self) -> str:
-        return f"LabelRequests({len(self.requests):,} of {self.n_candidates:,} variables of {self.block.name})"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.table().to_html(bars=('gain',))}"
-
-    def __len__(self) -> int:
-        return len(self.requests)
+    prediction_columns = ("prediction", "p")
+    unit = "nats"
 
     @property
-    def total_cost(self) -> float:
-        """The sum of the costs of all requests."""
-        return sum(request.cost for request in self.requests)
+    def expectation(self) -> dict[str, float]:
+        return {"expected_errors": self.expected_errors, "expected_errors_after": self.expected_errors_after}
 
-    def table(self) -> Frame:
-        """Return one row per request: the variable's arguments, an empty column for the label, the prediction and the gain."""
-        arguments = zip(self.block.argument_names, self.grounding.argument_texts(self.block), strict=True)
-        columns: dict[str, np.ndarray] = {}
+    @property
+    def summary(self) -> str:
+        return (
+            f"expected wrong predictions: {self.expected_errors:,.1f} now, "
+            f"{self.expected_errors_after:,.1f} with these labels"
+        )
 
-        def add(name: str, values: Any, kind: type) -> None:
-            while name in columns:  # an attribute may have the name of another column
-                name += "_"
-            columns[name] = np.array(values, dtype=kind)
-
-        for name, texts in arguments:
-            add(name, texts[self.variables - self.block.start], object)
-        add(self.block.attribute or "value", [""] * len(self), object)
-        add("predicted", [request.answer for request in self.requests], object)
-        for name in ("probability", "gain", "cost"):
-            add(name, [getattr(request, name) for request in self.requests], float)
-        add("affects", [request.n_affected for request in self.requests], int)
-        add("reason", [request.reason for request in self.requests], object)
-        return Frame(columns)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the batch as a JSON object."""
+    def _predictions(self) -> dict[str, np.ndarray]:
         return {
-            "attribute": self.block.name,
-            "requests": [{**asdict(request), "reason": request.reason} for request in self.requests],
-            "candidates": self.n_candidates,
-            "expected_errors": self.expected_errors,
-            "expected_errors_after": self.expected_errors_after,
-            "verdict": asdict(self.verdict),
-            "seconds": self.seconds,
+            "predicted": np.array([request.answer for request in self.requests], dtype=object),
+            "probability": np.array([request.probability for request in self.requests], dtype=float),
         }
 
 
@@ -175,21 +114,16 @@ def ask(
             exist (E212).
         UsageError: The budget is less than every cost (E448); the backend does not report influence (E368).
     """
-    require_no_numbers(learned.spec, "the choice of labels")
     started = time.perf_counter()
     system = learned.configure_backend(**settings)
     grounding, vectors, problem = query_problem(learned, grounding, hidden)
-    allowed = (problem.roles == Role.FREE) & _block_mask(grounding, block)
-    variables = np.flatnonzero(allowed if candidates is None else allowed & candidates)
-    if not len(variables):
-        message = f"{block.name} has no variable without a label"
-        hint = "add entities without a label, or hide some labels, e.g. --hide 0.1"
-        raise DataError(Diagnostic("E446", message, hint=hint))
-    costs = np.ones(len(variables)) if cost is None else _read_costs(grounding, block, cost, variables - block.start)
-    if budget < costs.min():
-        message = f"the budget of {budget:g} is less than the smallest cost of a label, {costs.min():g}"
-        raise UsageError(Diagnostic("E448", message, hint="raise --budget"))
-    inferred = system.infer(problem, vectors)
+    variables, costs = find_candidates(grounding, problem, block, candidates, cost, budget)
+    features_graph = problem.graph
+    if problem.numbers is None:
+        inferred = system.infer(problem, vectors)
+    else:  # numbers are evidence about categories
+        posterior = infer_posterior(problem, vectors, system.infer)
+        inferred, problem, vectors = posterior.inferred, posterior.problem, posterior.vectors
     entropy, error = np.zeros(len(problem.roles)), np.zeros(len(problem.roles))
     entropy[inferred.variables] = node_entropies(inferred.marginals, inferred.state_start)
     error[inferred.variables] = 1.0 - np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1])
@@ -197,7 +131,7 @@ def ask(
     influence = label_influence(system, problem, vectors, variables)
     influence = csr_array(influence.multiply(entropy > 0.0))
     in_use = np.flatnonzero(~grounding.latent & (problem.roles != Role.ABSENT))
-    features, log_states = similarity_features(problem.graph, in_use), np.log(problem.graph.cardinality)
+    features, log_states = similarity_features(features_graph, in_use), np.log(features_graph.cardinality)
     shared = None
     if features.nnz:
         shared = SharedFeatureGain.from_features(features, log_states[in_use], problem.roles[in_use] == Role.CLAMPED)
@@ -208,15 +142,15 @@ def ask(
     after = error * selection.remaining_fraction
     after[chosen] = 0.0
     return LabelRequests(
-        grounding,
-        block,
-        chosen,
-        requests,
-        len(variables),
-        float(error.sum()),
-        float(after.sum()),
-        inferred.verdict,
-        time.perf_counter() - started,
+        grounding=grounding,
+        block=block,
+        variables=chosen,
+        requests=requests,
+        n_candidates=len(variables),
+        verdict=inferred.verdict,
+        seconds=time.perf_counter() - started,
+        expected_errors=float(error.sum()),
+        expected_errors_after=float(after.sum()),
     )
 
 
@@ -243,47 +177,6 @@ def _describe(
         n_affected=step.n_affected,
         neighbours=tuple(zip(names, step.neighbour_gains.tolist(), strict=True)),
     )
-
-
-def _block_mask(grounding: Grounding, block: VariableBlock) -> np.ndarray:
-    mask = np.zeros(len(grounding.states), dtype=bool)
-    mask[block.start : block.start + block.count] = True
-    return mask
-
-
-def _read_costs(grounding: Grounding, block: VariableBlock, column: str, members: np.ndarray) -> np.ndarray:
-    """Return the costs of some variables of a block; the cost of a tuple is that of its first entity with this column.
-
-    Args:
-        members: Indices of the variables in the block, shape (n,).
-    """
-    bound = grounding.bound
-    argument = argument_with_column(grounding, block, column)
-    if argument is None:
-        message = f"'{block.name}' has no entity as argument, and therefore no column of costs"
-        raise DataError(Diagnostic("E447", message, hint="omit --cost-column"))
-    entity = block.argument_types[argument]
-    codes = read_argument_codes(bound, block)[argument][members]
-    texts = bound.raw_column(entity, column)
-    values = np.array([_parse_cost(text) for text in texts.tolist()])
-    wrong = np.flatnonzero(~(values[codes] > 0.0))
-    if len(wrong):
-        first = int(codes[wrong[0]])
-        table = bound.find_table(entity)
-        message = f"the cost '{texts[first]}' of {entity}({bound.texts(entity)[first]}) is not a positive number"
-        location = None if table is None else DataLocation(table.location)
-        raise DataError(
-            Diagnostic("E447", message, location, f"correct column '{column}', or name another with --cost-column")
-        )
-    return np.asarray(values[codes])
-
-
-def _parse_cost(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return float("nan")
-    return value if np.isfinite(value) else float("nan")
 
 
 @dataclass(frozen=True, eq=False)

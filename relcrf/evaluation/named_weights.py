@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.numeric_targets import require_no_numbers
 from relcrf.backends.problems import training_problem
 from relcrf.backends.weight_names import NAME_COLUMNS, largest_indices, weight_table
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.evaluation.standard_errors import StandardErrors, standard_errors
+from relcrf.evaluation.number_standard_errors import standard_errors
+from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.grounding.grounding import Grounding
 
 
@@ -68,7 +68,6 @@ def standard_errors_from_data(
     Raises:
         UsageError: The tables are not the training tables, or the backend does not maximise an exact likelihood (E357).
     """
-    require_no_numbers(learned.spec, "the computation of standard errors")
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size
     if size != learned.layout.size:

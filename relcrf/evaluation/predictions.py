@@ -120,7 +120,18 @@ class FoldPrediction:
         return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[items], test_groups)
 
     def score(self) -> Score:
-        """Return accuracy and log-likelihood over all attributes together."""
+        """Return accuracy of labels, absolute error of numbers, and log-likelihood of both, over all attributes together."""
+        if self.numbers is None:
+            return self._label_score()
+        numbers = self.numbers.select(slice(None)).score()
+        if not len(self.truth):
+            return numbers
+        labels, n = self._label_score(), len(self.truth) + numbers.n
+        total = labels.n * labels.log_likelihood + (numbers.n * numbers.log_likelihood if numbers.n else 0.0)
+        return Score(labels.accuracy, total / n, n, numbers.mae)
+
+    def _label_score(self) -> Score:
+        """Return accuracy and log-likelihood of the labels."""
         sizes, correct = np.diff(self.state_start), np.empty(len(self.truth))
         for k in np.unique(sizes):
             same_size = np.flatnonzero(sizes == k)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
+from relcrf.backends.joint_number_likelihood import joint_log_density
 from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.runner import predict_fold
@@ -27,8 +29,9 @@ class SettingsSelection:
         settings: The best values of the varied settings; the first in case of ties.
         rows: The settings and scores of each combination. `log_likelihood` is the log-likelihood per held-out variable,
             in nats. It is the joint log-likelihood of components if whole components are held out; otherwise, each
-            variable is conditioned on all labels that are not held out. `accuracy` is the fraction of variables whose
-            most probable state is the label; `seconds` are CPU seconds.
+            variable is conditioned on all labels that are not held out. Of numbers, it is the log density. `accuracy` is
+            the fraction of labels that are the most probable state, and `mae` the mean absolute error of a numeric
+            attribute, if it is the only one; `seconds` are CPU seconds.
         n: The number of held-out variables.
         whole_components: Whether whole components are held out.
         validation: Whether the held-out labels are the validation labels of the problem.
@@ -96,16 +99,31 @@ def select_settings(
         likelihood, seconds = score.log_likelihood, predicted.seconds_learn + predicted.seconds_infer
         if fold.whole_components:
             querying = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
-            spec = learned.configure(system).joint_likelihood(querying, learned.vectors)
-            joint = querying.total_likelihood(spec)(learned.vectors["weights"])[0]
-            likelihood = -joint / fold.n_test
+            configured = learned.configure(system)
+            evaluate = partial(joint_label_likelihood, configured)
+            if querying.numbers is None:
+                joint = evaluate(querying, learned.vectors)
+            else:
+                joint = joint_log_density(querying, learned.vectors, configured.infer, evaluate)
+            likelihood = joint / fold.n_test
         # A likelihood that is not finite counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
-        rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
+        measures = {"accuracy": score.accuracy} if len(predicted.truth) else {}
+        if predicted.numbers is not None and problem.numbers is not None and len(problem.numbers.names) == 1:
+            measures["mae"] = score.mae
+        if by not in ("log_likelihood", *measures):
+            hint = "select by log_likelihood"
+            raise UsageError(Diagnostic("E317", "the held-out numbers have no accuracy", hint=hint))
+        rows.append({**varied, "log_likelihood": likelihood, **measures, "seconds": seconds})
     best = max(rows, key=lambda row: float(row[by]))
     settings_of_best = {name: best[name] for name in grid}
     return SettingsSelection(settings_of_best, tuple(rows), fold.n_test, fold.whole_components, has_validation)
+
+
+def joint_label_likelihood(system: AbstractBackend, problem: Problem, vectors: dict[str, np.ndarray]) -> float:
+    """Return the log probability of the states of the free variables of a problem without numbers."""
+    return -problem.total_likelihood(system.joint_likelihood(problem, vectors))(vectors["weights"])[0]
 
 
 class StageCache(Monitor):

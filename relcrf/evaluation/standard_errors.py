@@ -51,6 +51,9 @@ FLAT_CURVATURE = 1e-8
 MAX_GRADIENT_FRACTION = 0.05
 """Maximum gradient at weights that count as a maximum, as a fraction of the gradient at the initial weights."""
 
+EXACT_SOURCE, SANDWICH_SOURCE = "the exact observed information", "the sandwich estimator of the pseudo-likelihood"
+"""Descriptions of the estimators."""
+
 Gradient = Callable[[np.ndarray], np.ndarray]
 
 
@@ -77,15 +80,17 @@ class StandardErrors:
         return self.gradient_fraction <= MAX_GRADIENT_FRACTION
 
 
-def standard_errors(
-    learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], requested: np.ndarray | None = None
+def label_standard_errors(
+    learned: LearnedModel,
+    problem: Problem,
+    vectors: dict[str, np.ndarray],
+    learnable: np.ndarray,
+    requested: np.ndarray | None = None,
 ) -> StandardErrors:
-    """Compute the standard errors of all learned weights, or of the `MAX_SOLVED_WEIGHTS` largest requested weights.
+    """Compute the standard errors of the weights of templates over categories and relations, see `standard_errors`.
 
     Args:
-        problem: The training problem.
-        vectors: The weight vectors in the layout of the problem's graph.
-        requested: Mask of the requested weights, shape (layout.size,). Default: all.
+        learnable: Mask of these weights, without fixed ones, shape (layout.size,).
 
     Raises:
         UsageError: The backend does not maximise an exact likelihood (E357).
@@ -102,40 +107,62 @@ def standard_errors(
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
-    objective = add_l2_penalty(problem.total_likelihood(part), strength, layout.learnable_mask(), layout.initial())
+    objective = add_l2_penalty(problem.total_likelihood(part), strength, learnable, layout.initial())
 
     def gradient(at: np.ndarray) -> np.ndarray:
         return objective(at)[1]
 
-    free = np.flatnonzero(layout.learnable_mask())
+    free = np.flatnonzero(learnable)
     start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
     gradient_fraction = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
     conditionals = part.conditional_graph(problem)
     score = None if conditionals is None else score_variance(problem, conditionals, weights)
 
+    def scale() -> np.ndarray:
+        return np.asarray(problem.total_likelihood(part).curvature() + strength)
+
+    values = error_of_weights(gradient, weights, free, strength, score, requested, scale)
+    return StandardErrors(values, gradient_fraction, EXACT_SOURCE if score is None else SANDWICH_SOURCE)
+
+
+def error_of_weights(
+    gradient: Gradient,
+    weights: np.ndarray,
+    free: np.ndarray,
+    strength: np.ndarray,
+    score: Callable[[np.ndarray], float] | None,
+    requested: np.ndarray | None,
+    scale: Callable[[], np.ndarray],
+) -> np.ndarray:
+    """Return the standard errors of the weights with indices `free`, shape (n_weights,); nan for others.
+
+    Args:
+        gradient: Gradient of the penalised objective.
+        strength: Strength of the penalty of each weight, shape (n_weights,).
+        score: Function that returns the variance of the score along a direction, for the sandwich estimator.
+        requested: Mask of the requested weights, shape (n_weights,); None for all.
+        scale: Function that returns a rough diagonal of the Hessian, shape (n_weights,); called for many weights only.
+    """
+
     def variance(index: int, column: np.ndarray) -> float:
         """Return the variance of a free weight from its column of the inverse Hessian."""
         if score is None or not np.isfinite(column[index]):
             return float(column[index])
-        direction = np.zeros(layout.size)
+        direction = np.zeros(len(weights))
         direction[free] = column
         found = score(direction) + float(strength[free] @ column**2)
         return found if found >= 0.0 else float("nan")
 
-    values = np.full(layout.size, np.nan)
+    values = np.full(len(weights), np.nan)
     if len(free) <= MAX_DENSE_WEIGHTS:
         inverse = _inverse(hessian(gradient, weights, free), strength[free])
         values[free] = np.sqrt([variance(index, column) for index, column in enumerate(inverse.T)])
-    else:
-        selected = np.arange(len(free)) if requested is None else np.flatnonzero(requested[free])
-        selected = selected[np.argsort(-np.abs(weights[free[selected]]), kind="stable")[:MAX_SOLVED_WEIGHTS]]
-        scale = problem.total_likelihood(part).curvature()[free] + strength[free]
-        columns = _solve_columns(gradient, weights, free, selected, scale)
-        values[free[selected]] = np.sqrt(
-            [variance(index, c) for index, c in zip(selected.tolist(), columns, strict=True)]
-        )
-    source = "the exact observed information" if score is None else "the sandwich estimator of the pseudo-likelihood"
-    return StandardErrors(values, gradient_fraction, source)
+        return values
+    selected = np.arange(len(free)) if requested is None else np.flatnonzero(requested[free])
+    selected = selected[np.argsort(-np.abs(weights[free[selected]]), kind="stable")[:MAX_SOLVED_WEIGHTS]]
+    columns = _solve_columns(gradient, weights, free, selected, scale()[free])
+    values[free[selected]] = np.sqrt([variance(index, c) for index, c in zip(selected.tolist(), columns, strict=True)])
+    return values
 
 
 def hessian(gradient: Gradient, point: np.ndarray, free: np.ndarray) -> np.ndarray:

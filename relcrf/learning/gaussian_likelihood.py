@@ -149,14 +149,19 @@ class GaussianPseudoLikelihood:
 
     is_exact = True  # no determinants of matrices
 
+    def terms(self, point: NumberWeights) -> np.ndarray:
+        """Return the negative log density of each number given its neighbours, shape (n,)."""
+        u, root = _deviations(point, self.graph, self.values)
+        pairs = point.pairs(self.graph)
+        return _conditional_terms(pairs.multiply(u), pairs.diagonal, root)
+
     def __call__(self, point: NumberWeights) -> tuple[float, NumberWeights]:
         """Return the value and the gradient."""
         graph = self.graph
         u, root = _deviations(point, graph, self.values)
         pairs = point.pairs(graph)
         q, diagonal = pairs.multiply(u), pairs.diagonal
-        value = float((0.5 * q**2 / diagonal - 0.5 * np.log(diagonal) - np.log(root)).sum())
-        value += 0.5 * len(u) * math.log(2.0 * math.pi)
+        value = float(_conditional_terms(q, diagonal, root).sum())
         ratio = q / diagonal
         by_u = pairs.multiply(ratio)
         by_mean, by_precision = -root * by_u, 0.5 * (u * by_u - 1.0)
@@ -167,6 +172,11 @@ class GaussianPseudoLikelihood:
         for matrix, weight, sign in ((graph.difference, pairs.difference, -1.0), (graph.sum, pairs.sum, 1.0)):
             weights += matrix.T @ (weight * (by_diagonal[a] + by_diagonal[b] + sign * by_entry))
         return value, NumberWeights(np.asarray(weights), _offset_gradient(graph, point, by_mean, by_precision))
+
+
+def _conditional_terms(q: np.ndarray, diagonal: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Return the terms of the negative log pseudo-likelihood, shape (n,)."""
+    return np.asarray(0.5 * (q**2 / diagonal - np.log(diagonal) + math.log(2.0 * math.pi)) - np.log(root))
 
 
 def _deviations(point: NumberWeights, graph: NumericGraph, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -93,6 +93,15 @@ class NumberProblem:
         """The indices of the learned weights, in the order of `kinds`."""
         return np.concatenate(self.kinds)
 
+    def labelled(self) -> NumberProblem:
+        """Return the problem of the known numbers alone."""
+        is_known = ~np.isnan(self.values)
+        return replace(self, graph=self.graph.select(is_known), values=self.values[is_known])
+
+    def without_pairs(self) -> NumberProblem:
+        """Return the problem of independent numbers."""
+        return replace(self, graph=self.graph.without_pairs())
+
     def weights_at(self, point: np.ndarray) -> NumberWeights:
         """Return the weights at a point of the optimiser: v, and the mean and log precision of each attribute in its units."""
         n, weights = len(self.indices), self.layout.initial()
@@ -108,7 +117,7 @@ class NumberProblem:
         return np.concatenate((self.layout.initial()[self.indices] / self.units, np.zeros(2 * self.n_attributes)))
 
     def start_at(self, weights: NumberWeights) -> np.ndarray:
-        """Return the point of given weights, shape (n_learned + 2 * n_attributes,)."""
+        """Return the point of given weights, the inverse of `weights_at`; shape (n_learned + 2 * n_attributes,)."""
         mean, deviation = self.location.T
         own = np.stack(
             ((weights.offset[:, 0] - mean) / deviation, weights.offset[:, 1] + 2.0 * np.log(deviation)), axis=1
@@ -130,6 +139,21 @@ class NumberProblem:
         weights[self.indices] = self.units * point[:n]
         return bounded_exp(point[n + 1 :: 2] + self._mean_of_log_precision @ weights)
 
+    def strength(self, l2: float) -> np.ndarray:
+        """Return the strength of the penalty of each learned weight, without lambda, shape (n,)."""
+        mean, precision, pair = self.kinds
+        layout = self.layout
+        return np.concatenate((layout.l2(l2)[mean], layout.l2(1.0)[precision], PAIR_STRENGTH * layout.l2(1.0)[pair]))
+
+    def mean_prior(self, l2: float, precisions: np.ndarray) -> np.ndarray:
+        """Return the precision of the normal prior of each weight of means, to which the penalty corresponds, shape (n_mean,).
+
+        Args:
+            precisions: Lambda of each attribute in its units, shape (n_attributes,).
+        """
+        n = len(self.kinds[0])
+        return np.asarray(self.strength(l2)[:n] * precisions[self._attribute_of_mean] / self.units[:n] ** 2)
+
     def objective(self, likelihood: NumericLikelihood, l2: float, precisions: np.ndarray | None = None) -> Objective:
         """Return the penalised negative log-likelihood as a function of the optimiser's point.
 
@@ -137,11 +161,8 @@ class NumberProblem:
             precisions: The constants in place of lambda in the penalty of means, shape (n_attributes,). Without pairs, lambda
                 depends on the point. With pairs, it would be lowered, and the weights of the pairs raised, to evade the penalty.
         """
-        n, (mean, precision, pair) = len(self.indices), self.kinds
-        strength = np.concatenate(
-            (self.layout.l2(l2)[mean], self.layout.l2(1.0)[precision], PAIR_STRENGTH * self.layout.l2(1.0)[pair])
-        )
-        center = self.start()[:n]
+        n, n_means = len(self.indices), len(self.kinds[0])
+        strength, center = self.strength(l2), self.start()[:n]
         deviation, attribute = self.location[:, 1], self._attribute_of_mean
         log_units = float(np.log(deviation)[self.graph.attribute[~np.isnan(self.values)]].sum())
 
@@ -152,11 +173,11 @@ class NumberProblem:
             own = self.precisions(point)
             used = own if precisions is None else precisions
             pull = strength * (point[:n] - center)
-            pull[: len(mean)] *= used[attribute]
+            pull[:n_means] *= used[attribute]
             costs = 0.5 * pull * (point[:n] - center)
             by_log = 0.5 * PRIOR_OBSERVATIONS * (own - 1.0)
             if precisions is None:
-                by_log += np.bincount(attribute, costs[: len(mean)], self.n_attributes)
+                by_log += np.bincount(attribute, costs[:n_means], self.n_attributes)
             weights += self._mean_of_log_precision.T @ by_log
             offset = by.offset * np.stack((deviation, np.ones_like(deviation)), axis=1)
             offset[:, 1] += by_log

@@ -23,6 +23,7 @@ BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not i
 NEED_DATA = {
     "animals_nations",
     "ask",
+    "ask_numbers",
     "audit",
     "choosing",
     "classical",
@@ -41,6 +42,7 @@ ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings"
 
 KEYS = {
     "ask": "cora pages seconds_ask growth_10x labels_ratio",
+    "ask_numbers": "prices temperature growth growth_random",
     "audit": "precision_at_k wins seconds growth_10x growth_10x_half_labelled datasets",
     "choosing": "people",
     "bp_adjoint": "ratio_torch ratio_jax gradient_difference",

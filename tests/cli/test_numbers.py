@@ -103,7 +103,6 @@ def test_instances_have_the_numbers_of_the_data(relcrf_, relcrf_json, folder):
     [
         (("explain", "RUN", "House/0.price", "--data", "DATA", "--depth", "2"), "E379"),
         (("audit", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
-        (("ask", "RUN", "--data", "DATA", "--attribute", "kind"), "E379"),
         (("train", "MODEL", "--data", "DATA", "--backend", "trmrf", "--out", "OUT/other"), "E378"),
         (("pareto", "MODEL", "--data", "DATA", "--message-costs", "0.1"), "E379"),
     ],

@@ -19,6 +19,7 @@ from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.evaluation.number_measures import ScoredNumbers
 from relcrf.evaluation.predictions import MeasureDifference
 from relcrf.evaluation.run_comparison import GroundedRun, score_runs
+from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.report import page
 from relcrf.report.headline import BaselineComparison, HeadlineMeasure
 from relcrf.report.holdout import evaluate_holdout
@@ -156,7 +157,8 @@ def test_explanations_and_next_steps(run, holdout, scored):
         assert any(one.summary in text and one.truth_text in text for text in html.text("p"))
     worst = names[int(np.argmax(np.abs(expected.truth - expected.means)))]
     assert any(text.startswith("relcrf explain") and worst in text for text in html.text("pre"))
-    assert "does not support" in str(holdout.errors)
+    assert isinstance(holdout.errors, StandardErrors) and holdout.errors.is_maximum
+    assert "standard error" in " ".join(html.text("th"))
 
 
 def test_mixed_models(tmp_path):

@@ -1,0 +1,212 @@
+"""Requests for labels or numbers: what `relcrf ask` returns for variables of any kind, and its candidates with their costs."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relcrf.backends.base import Problem
+from relcrf.data.frame import Frame
+from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
+from relcrf.evaluation.splits import argument_with_column
+from relcrf.graph.reduction import Role
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock, read_argument_codes
+from relcrf.inference.result import Verdict
+
+N_NEIGHBOURS = 2
+"""Number of most influenced variables that a reason names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractRequest:
+    """A variable to label.
+
+    Args:
+        gain: Expected reduction of the uncertainty of all predictions by this label, given the labels before it.
+        own, graph, weights: The parts of the gain: the variable itself, and other variables through the graph and through
+            shared weights.
+        n_affected: Number of other variables whose prediction becomes more certain.
+        neighbours: The variables that the label influences most through the graph, and their gains.
+    """
+
+    variable: str
+    gain: float
+    cost: float
+    own: float
+    graph: float
+    weights: float
+    n_affected: int
+    neighbours: tuple[tuple[str, float], ...]
+    shared_text: ClassVar[str]
+    """The reason for a large part through shared weights."""
+
+    @property
+    def reason(self) -> str:
+        """The largest parts of the gain, in a few words."""
+        parts = [(self.own, "uncertain itself"), (self.weights, self.shared_text)]
+        if self.neighbours:
+            parts.append((self.graph, "informs " + ", ".join(name for name, _ in self.neighbours)))
+        shown = [text for amount, text in sorted(parts, key=lambda part: -part[0]) if amount >= 0.2 * self.gain]
+        return "; ".join(shown)
+
+    @property
+    @abstractmethod
+    def prediction_cells(self) -> tuple[str, ...]:
+        """The prediction as cells of a printed table, see `AbstractRequests.prediction_columns`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AbstractRequests:
+    """A batch of variables to label, best first. Notebooks display it as a table.
+
+    Args:
+        block: The attribute or relation whose labels are requested.
+        variables: Index of each variable of `requests`, shape (n,).
+        n_candidates: Number of variables among which the batch was selected.
+        verdict: The convergence status of inference.
+    """
+
+    grounding: Grounding
+    block: VariableBlock
+    variables: np.ndarray
+    requests: Sequence[AbstractRequest]
+    n_candidates: int
+    verdict: Verdict
+    seconds: float
+    prediction_columns: ClassVar[tuple[str, ...]]
+    """Headers of the cells of a prediction."""
+    unit: ClassVar[str]
+    """The unit of gains."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.requests):,} of {self.n_candidates:,} variables of {self.block.name})"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.table().to_html(bars=('gain',))}"
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def total_cost(self) -> float:
+        """The sum of the costs of all requests."""
+        return sum(request.cost for request in self.requests)
+
+    @property
+    @abstractmethod
+    def expectation(self) -> dict[str, float]:
+        """The expected error of the predictions, now and with the labels of the batch, by name."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """The expected errors as a sentence without a full stop."""
+
+    @abstractmethod
+    def _predictions(self) -> dict[str, np.ndarray]:
+        """Return the columns of the predictions, shape (n,) each."""
+
+    def table(self) -> Frame:
+        """Return one row per request: the variable's arguments, an empty column for the label, the prediction and the gain."""
+        arguments = zip(self.block.argument_names, self.grounding.argument_texts(self.block), strict=True)
+        columns: dict[str, np.ndarray] = {}
+
+        def add(name: str, values: Any, kind: type) -> None:
+            while name in columns:  # an attribute may have the name of another column
+                name += "_"
+            columns[name] = np.array(values, dtype=kind)
+
+        for name, texts in arguments:
+            add(name, texts[self.variables - self.block.start], object)
+        add(self.block.attribute or "value", [""] * len(self), object)
+        for name, values in self._predictions().items():
+            add(name, values, object if values.dtype == object else float)
+        for name in ("gain", "cost"):
+            add(name, [getattr(request, name) for request in self.requests], float)
+        add("affects", [request.n_affected for request in self.requests], int)
+        add("reason", [request.reason for request in self.requests], object)
+        return Frame(columns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the batch as a JSON object."""
+        return {
+            "attribute": self.block.name,
+            "requests": [{**asdict(request), "reason": request.reason} for request in self.requests],
+            "candidates": self.n_candidates,
+            **self.expectation,
+            "verdict": asdict(self.verdict),
+            "seconds": self.seconds,
+        }
+
+
+def find_candidates(
+    grounding: Grounding,
+    problem: Problem,
+    block: VariableBlock,
+    candidates: np.ndarray | None,
+    cost: str | None,
+    budget: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variables that may be requested, and their costs, shape (n,) each; for the arguments see `ask`.
+
+    Raises:
+        DataError, UsageError: See `ask`.
+    """
+    allowed = (problem.roles == Role.FREE) & _block_mask(grounding, block)
+    variables = np.flatnonzero(allowed if candidates is None else allowed & candidates)
+    if not len(variables):
+        message = f"{block.name} has no variable without a label"
+        hint = "add entities without a label, or hide some labels, e.g. --hide 0.1"
+        raise DataError(Diagnostic("E446", message, hint=hint))
+    costs = np.ones(len(variables)) if cost is None else _read_costs(grounding, block, cost, variables - block.start)
+    if budget < costs.min():
+        message = f"the budget of {budget:g} is less than the smallest cost of a label, {costs.min():g}"
+        raise UsageError(Diagnostic("E448", message, hint="raise --budget"))
+    return variables, costs
+
+
+def _block_mask(grounding: Grounding, block: VariableBlock) -> np.ndarray:
+    mask = np.zeros(len(grounding.states), dtype=bool)
+    mask[block.start : block.start + block.count] = True
+    return mask
+
+
+def _read_costs(grounding: Grounding, block: VariableBlock, column: str, members: np.ndarray) -> np.ndarray:
+    """Return the costs of some variables of a block; the cost of a tuple is that of its first entity with this column.
+
+    Args:
+        members: Indices of the variables in the block, shape (n,).
+    """
+    bound = grounding.bound
+    argument = argument_with_column(grounding, block, column)
+    if argument is None:
+        message = f"'{block.name}' has no entity as argument, and therefore no column of costs"
+        raise DataError(Diagnostic("E447", message, hint="omit --cost-column"))
+    entity = block.argument_types[argument]
+    codes = read_argument_codes(bound, block)[argument][members]
+    texts = bound.raw_column(entity, column)
+    values = np.array([_parse_cost(text) for text in texts.tolist()])
+    wrong = np.flatnonzero(~(values[codes] > 0.0))
+    if len(wrong):
+        first = int(codes[wrong[0]])
+        table = bound.find_table(entity)
+        message = f"the cost '{texts[first]}' of {entity}({bound.texts(entity)[first]}) is not a positive number"
+        location = None if table is None else DataLocation(table.location)
+        raise DataError(
+            Diagnostic("E447", message, location, f"correct column '{column}', or name another with --cost-column")
+        )
+    return np.asarray(values[codes])
+
+
+def _parse_cost(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return float("nan")
+    return value if np.isfinite(value) else float("nan")

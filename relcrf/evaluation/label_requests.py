@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.data.frame import Frame
+from relcrf.data.frame import Frame, frame_of
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.evaluation.splits import argument_with_column
 from relcrf.graph.reduction import Role
@@ -115,23 +115,14 @@ class AbstractRequests:
     def table(self) -> Frame:
         """Return one row per request: the variable's arguments, an empty column for the label, the prediction and the gain."""
         arguments = zip(self.block.argument_names, self.grounding.argument_texts(self.block), strict=True)
-        columns: dict[str, np.ndarray] = {}
-
-        def add(name: str, values: Any, kind: type) -> None:
-            while name in columns:  # an attribute may have the name of another column
-                name += "_"
-            columns[name] = np.array(values, dtype=kind)
-
-        for name, texts in arguments:
-            add(name, texts[self.variables - self.block.start], object)
-        add(self.block.attribute or "value", [""] * len(self), object)
-        for name, values in self._predictions().items():
-            add(name, values, object if values.dtype == object else float)
-        for name in ("gain", "cost"):
-            add(name, [getattr(request, name) for request in self.requests], float)
-        add("affects", [request.n_affected for request in self.requests], int)
-        add("reason", [request.reason for request in self.requests], object)
-        return Frame(columns)
+        requests = self.requests
+        columns = [(name, texts[self.variables - self.block.start]) for name, texts in arguments]
+        columns.append((self.block.attribute or "value", np.full(len(requests), "", dtype=object)))
+        columns += self._predictions().items()
+        columns += [(name, np.array([getattr(each, name) for each in requests], float)) for name in ("gain", "cost")]
+        columns.append(("affects", np.array([each.n_affected for each in requests], dtype=int)))
+        columns.append(("reason", np.array([each.reason for each in requests], dtype=object)))
+        return frame_of(columns)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the batch as a JSON object."""

@@ -53,7 +53,9 @@ def training_problem(
     labelled = training_labels(grounding, hidden, validation)
     if not without_labels and not labelled.any():
         names = listing(block.name for block in grounding.blocks)
-        hint = "label some entities; --backend fellegi-sunter learns matches of records without labels"
+        hint = "label some entities"
+        if not all(block.is_numeric for block in grounding.blocks):
+            hint += "; --backend fellegi-sunter learns matches of records without labels"
         raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
     if evidence is not None:

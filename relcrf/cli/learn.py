@@ -313,6 +313,9 @@ def _convergence_message(learned: LearnedModel) -> str:
 def _convergence_hint(learned: LearnedModel) -> str:
     """Return what to do if learning did not converge."""
     if _is_stalled(learned):
+        if learned.settings.get("inference") in ("bp", "mf") and learned.settings.get("objective") == "likelihood":
+            option = _limit_option(learned, "inference=trw")
+            return f"the approximate likelihood jumps at these weights; use {option}, whose likelihood has no jumps"
         return "correct extreme values in the tables, which 'relcrf check' shows, or use a stronger penalty"
     is_out_of_time = "out of time" in learned.summary.values()
     return f"raise the limit with {_limit_option(learned, 'max_seconds=3600' if is_out_of_time else 'max_iterations=1000')}"

@@ -3,11 +3,13 @@
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
 import relcrf
 from relcrf.backends.run_list import find_runs
+from relcrf.cli import learn
 from relcrf.datasets import examples
 
 WEB = "domain Topic = { a, b }\nentity Page { predict topic : Topic }\npredict relation Good(page: Page)\n"
@@ -91,3 +93,11 @@ def test_example_without_a_name_lists_examples(relcrf_, relcrf_json):
     code, out, _ = relcrf_("example")
     assert code == 0 and all(name in out for name in examples.descriptions())
     assert relcrf_json("example") == (0, {"examples": examples.descriptions()})
+
+
+def test_hints_of_learning_that_stalls():
+    data = relcrf.Dataset({"page": {"id": ["x", "y"], "topic": ["a", "b"]}, "good": {"page": ["x"]}})
+    stalled = {"weights_status": "stalled"}
+    for settings, text in (({"inference": "bp"}, "use --set inference=trw"), ({"inference": "trw"}, "extreme values")):
+        learned = relcrf.parse(WEB).fit(data, backend="dense", **settings).learned
+        assert text in learn._convergence_hint(replace(learned, summary=stalled))

@@ -20,7 +20,7 @@ from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.possible_states import find_possible_states
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.iteration import iterate
-from relcrf.inference.pair_lanes import LaneMessages, PairLanes
+from relcrf.inference.pair_lanes import LANES, LaneMessages, PairLanes
 from relcrf.inference.result import (
     AbstractInference,
     MapStates,
@@ -165,7 +165,7 @@ class BeliefPropagation(AbstractInference):
         """
         scopes, start = self.scopes, self.scopes.state_start[:-1]
         nodes = self._linear_potentials(potentials.nodes)
-        groups = self._lane_groups(potentials, self._network.appearance, None, maximum=False)
+        groups = self._lane_groups(potentials, maximum=False)
         tolerance = self._stopping_residual(potentials.nodes, potentials.tables)
         verdict, product = self._run_flooding(groups, nodes, nodes, tolerance)
         value = 0.0
@@ -453,14 +453,27 @@ class BeliefPropagation(AbstractInference):
         return commit
 
     def _lane_groups(
-        self, potentials: SharedPotentials, appearance: np.ndarray, message: np.ndarray | None, *, maximum: bool
+        self,
+        potentials: SharedPotentials,
+        initial: tuple[MessageNetwork, MessageState] | None = None,
+        *,
+        maximum: bool,
     ) -> list[LaneMessages]:
-        """Return the tables and linear messages of all pairs, in lanes; all messages are 1 if `message` is None."""
-        start = self._network.message_start[self.scopes.start]
+        """Return the tables and linear messages of all pairs, in lanes.
+
+        Args:
+            initial: The network, and a state with the initial messages; None for ordinary propagation from uniform messages,
+                which does not need the arrays of a network.
+        """
         groups = []
         for lanes in self._lanes:
-            settings = maximum, self.damping, lanes.appearance(appearance)
-            groups.append(LaneMessages(lanes, *lanes.tables(potentials), lanes.to_lanes(message, start), settings))
+            message, appearance = lanes.uniform_messages(), np.empty((0, LANES))
+            if initial is not None:
+                net, state = initial
+                lanes.load_messages(message, state.message, net.message_start[self.scopes.start])
+                appearance = lanes.appearance(net.appearance)
+            settings = maximum, self.damping, appearance
+            groups.append(LaneMessages(lanes, *lanes.tables(potentials), message, settings))
         return groups
 
     def _flood_all(
@@ -475,7 +488,7 @@ class BeliefPropagation(AbstractInference):
         scopes, groups = self.scopes, []
         if not tables.log:
             shared = SharedPotentials.from_potentials(scopes, potentials)
-            groups = self._lane_groups(shared, net.appearance, state.message, maximum=tables.maximum)
+            groups = self._lane_groups(shared, (net, state), maximum=tables.maximum)
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
         is_impossible = np.isneginf(tables.nodes)
         n_impossible = state.n_impossible.copy() if tables.log else np.zeros(len(is_impossible), dtype=np.int64)

@@ -86,24 +86,23 @@ class PairLanes:
             out[block : block + step] = rows.reshape(-1, LANES, n_cells).transpose(0, 2, 1)
         return out, log_scale * (len(self.state_starts) if self.shares_table else 1)
 
-    def to_lanes(self, messages: np.ndarray | None, start: np.ndarray) -> np.ndarray:
-        """Return linear messages in lanes; the inverse is `store_messages`.
+    def uniform_messages(self) -> np.ndarray:
+        """Return messages of 1, shape (n_blocks, first + second, LANES)."""
+        return np.ones((len(self.state_starts), self.first + self.second, LANES))
+
+    def load_messages(self, message: np.ndarray, messages: np.ndarray, start: np.ndarray) -> None:
+        """Overwrite messages in lanes by flat linear messages of all factors; the inverse of `store_messages`.
 
         Args:
-            messages: Flat linear messages of all factors; None if all of them are 1.
             start: Offset of the messages of each factor.
         """
         width = self.first + self.second
-        out = np.ones((len(self.state_starts), width, LANES))
-        if messages is None:
-            return out
         step = max(CELLS_PER_CHUNK // (width * LANES), 1)
-        for block in range(0, len(out), step):
+        for block in range(0, len(message), step):
             factors = self.factors[block * LANES : (block + step) * LANES]
-            rows = np.ones((len(out[block : block + step]) * LANES, width))
+            rows = np.ones((len(message[block : block + step]) * LANES, width))
             rows[: len(factors)] = messages[start[factors, None] + np.arange(width)]
-            out[block : block + step] = rows.reshape(-1, LANES, width).transpose(0, 2, 1)
-        return out
+            message[block : block + step] = rows.reshape(-1, LANES, width).transpose(0, 2, 1)
 
     def appearance(self, appearance: np.ndarray) -> np.ndarray:
         """Return the appearance probabilities in lanes, shape (n_blocks, LANES); shape (0, LANES) if all are 1."""
@@ -114,7 +113,7 @@ class PairLanes:
         return out.reshape(-1, LANES)
 
     def store_messages(self, message: np.ndarray, messages: np.ndarray, start: np.ndarray) -> None:
-        """Write messages in lanes to the flat messages of all factors; the inverse of `to_lanes`."""
+        """Write messages in lanes to the flat messages of all factors; the inverse of `load_messages`."""
         width = self.first + self.second
         step = max(CELLS_PER_CHUNK // (width * LANES), 1)
         for block in range(0, len(message), step):

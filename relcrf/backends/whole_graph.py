@@ -59,7 +59,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         # The gradient of tree-reweighted likelihood is exact only if the appearance probabilities are constant.
         settings = {"appearance_steps": 0, **dict(self.settings)}
         if self.inference == "bp" and settings.get("device") != "gpu":
-            # On 100,000 pages without labelled neighbours, 18 rounds instead of 25, and a round takes two thirds of the time.
+            # On 100,000 pages without labelled neighbours, 21 rounds instead of 25, and a round takes two thirds of the time.
             settings["schedule"] = "blocks"
         method = create_inference(
             self.inference, scopes, {n: value for n, value in settings.items() if n in setting_names}, observe

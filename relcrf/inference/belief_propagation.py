@@ -42,6 +42,10 @@ CELLS_PER_STEP = 1 << 20
 """Maximum number of table cells processed between two checks for Ctrl-C."""
 MAX_ROUNDS_PER_STEP = 10
 """Maximum number of rounds between two convergence checks."""
+PARALLEL_ROUNDS = 5
+"""Number of rounds of `flooding` with which `blocks` starts. The first rounds select one of several fixed points: on 50 graphs
+of 1,200 pages without labelled neighbours, one category prevailed in 29 graphs without these rounds, and in 21 with 5, 10 or 15
+of them, the same 21 as with `flooding`."""
 MAX_DECODING_SWEEPS = 100
 """Maximum number of sweeps over the nodes that improve a decoded joint state one node at a time."""
 
@@ -83,10 +87,10 @@ class BeliefPropagation(AbstractInference):
 
     Args:
         schedule: `flooding` updates all messages of a round in parallel. `blocks` updates blocks of pairs one after another,
-            each with the latest messages, and needs fewer rounds; it is `flooding` on graphs with larger factors, and for
-            log messages. `sequential` visits the nodes in order, alternately forward and backward. `residual` always sends
-            the message with the largest change next (Elidan, McGraw & Koller 2006); the number of messages per round is the
-            number of messages in the graph.
+            each with the latest messages, after a few rounds of `flooding`; it needs fewer rounds, and is `flooding` on
+            graphs with larger factors, and for log messages. `sequential` visits the nodes in order, alternately forward
+            and backward. `residual` always sends the message with the largest change next (Elidan, McGraw & Koller 2006);
+            the number of messages per round is the number of messages in the graph.
         damping: Weight of the old log message in the update, in [0, 1).
         tolerance: Residual at which propagation has converged.
         max_iterations: Maximum number of rounds.
@@ -524,12 +528,15 @@ class BeliefPropagation(AbstractInference):
         """
         padding = np.ones(int(self.scopes.cardinality.max(initial=1)))
         nodes, product = np.concatenate((nodes, padding)), np.concatenate((product, padding))
-        next_product = product if self.schedule == "blocks" and flood_others is None else np.empty_like(product)
+        next_product, n_rounds = np.empty_like(product), 0
+        n_parallel = PARALLEL_ROUNDS if self.schedule == "blocks" and flood_others is None else self.max_iterations
 
         def flood(rounds: int) -> float:
-            nonlocal product, next_product
+            nonlocal product, next_product, n_rounds
             change = 0.0
             for _ in range(rounds):
+                n_rounds += 1
+                next_product = product if n_rounds > n_parallel else next_product
                 if next_product is not product:
                     next_product[:] = nodes
                 change = float(np.log(max((group.flood(product, next_product) for group in groups), default=1.0)))

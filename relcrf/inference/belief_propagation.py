@@ -20,7 +20,7 @@ from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.possible_states import find_possible_states
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.iteration import iterate
-from relcrf.inference.pair_lanes import LANES, LaneMessages, PairLanes
+from relcrf.inference.pair_lanes import LaneMessages, PairLanes
 from relcrf.inference.result import (
     AbstractInference,
     MapStates,
@@ -33,6 +33,7 @@ from relcrf.inference.result import (
 from relcrf.inference.spanning_trees import SpanningTrees, pair_information
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
+from relcrf.kernels.pair_flooding import LANES
 
 MAX_LINEAR_SPREAD = 600.0
 """Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 supports about 708."""

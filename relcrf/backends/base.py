@@ -406,7 +406,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
     """Return marginals of the nodes that are not observed; the most probable joint state is computed when it is read."""
     graph = task.graph
     inference = task.method(graph.scopes)
-    marginals = inference.node_marginals(task.potentials)
+    marginals = task.node_marginals(inference)
     unused = replace(task)  # without the potentials in memory
 
     def find_map_states() -> np.ndarray:

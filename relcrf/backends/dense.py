@@ -14,6 +14,11 @@ from relcrf.backends.piecewise import PiecewiseTraining
 from relcrf.backends.pseudo import PseudoBackend, PseudoLikelihoodSpec
 from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend
 
+START_ACCURACY = 0.1
+"""Tolerance of the maximum of the pseudo-likelihood from which learning starts, relative to the setting `tolerance`. The last
+iterations provide the curvature along flat directions: with 1, the likelihood of 20,000 pages without labelled neighbours is
+evaluated 33 times instead of 17 times, and an evaluation takes ten times as long as one of the pseudo-likelihood."""
+
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
@@ -78,9 +83,12 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         if problem.latent.any():
             return self.fit_weights(whole, partial(problem.initial_weights, self.seed), monitor, *sizes)
         conditionals = problem.total_likelihood(PseudoLikelihoodSpec(self.device))
-        pseudo = self.maximise("pseudo", conditionals, problem.graph.layout.initial, monitor)
-        learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes)
-        return replace(learned, stages=(("pseudo", pseudo), *learned.stages))
+        accurate, initial = replace(self, tolerance=START_ACCURACY * self.tolerance), problem.graph.layout.initial
+        pseudo = accurate.maximise("pseudo", conditionals, initial, monitor, keep_memory=True)
+        learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes, previous=pseudo)
+        if pseudo.gradient_norm <= self.tolerance * pseudo.initial_gradient_norm:
+            pseudo = replace(pseudo, status="converged")
+        return replace(learned, stages=(("pseudo", replace(pseudo, steps=(), changes=())), *learned.stages))
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         if self.objective == "pseudo":

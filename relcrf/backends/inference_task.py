@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.graph.edge_classes import shared_edge_tables
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.result import AbstractInference
+from relcrf.inference.result import AbstractInference, Marginals
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,20 @@ class InferenceTask:
         """Return the log potentials of the graph's scopes."""
         potentials = self.graph.potentials(self.weights)
         return potentials if self.observed_states is None else potentials.clamp(self.graph.scopes, self.observed_states)
+
+    def node_marginals(self, inference: AbstractInference) -> Marginals:
+        """Return the marginals of the nodes; edges with equal tables share one if the classes of the tables are known.
+
+        Args:
+            inference: The inference method for the scopes of the graph.
+        """
+        graph, observed = self.graph, self.observed_states
+        shared = None if graph.table_class is None or graph.clique_terms else shared_edge_tables(graph)
+        if shared is None:
+            return inference.node_marginals(self.potentials)
+        potentials = shared.potentials(self.weights)
+        potentials = potentials if observed is None else potentials.clamp(graph.scopes, observed)
+        return inference.shared_marginals(potentials, with_factors=False)
 
     def beliefs(self, excluded: tuple[int, ...] = ()) -> np.ndarray:
         """Return flat marginals of all nodes in the graph without the factors of the `excluded` nodes."""

@@ -33,6 +33,11 @@ MEMORY = 20
 """Number of steps in the memory of quasi-Newton methods. On 100,000 web pages, 20 steps need 30 % fewer iterations than 10, and
 40 steps another 17 %, but their products take as long as an evaluation."""
 
+TRANSFERRED_MEMORY = 40
+"""Number of steps in a memory that another stage starts with. On 20,000 pages without labelled neighbours, belief propagation
+evaluates the likelihood 37, 37 and 40 times (three draws) without the memory of the pseudo-likelihood, 17, 31 and 14 times with
+20 steps, and 15, 23 and 14 times with 40 steps."""
+
 
 def maximise_likelihood(
     stage: str,
@@ -41,13 +46,17 @@ def maximise_likelihood(
     l2: float,
     start: Callable[[], np.ndarray],
     monitor: Monitor,
+    previous: OptimiserState | None = None,
+    *,
+    keep_memory: bool = False,
 ) -> OptimiserState:
     """Run one stage of penalised maximum likelihood from what the monitor restores or warm-starts, or else from `start()`.
 
-    The final state is returned without the memory of the optimiser, which may be larger than the graph.
-
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
+        previous: Final state of a stage with a similar Hessian. Its memory is the initial memory of a quasi-Newton method;
+            conjugate gradients, whose memory is the last search direction, ignore it.
+        keep_memory: Return the final state with the memory of the optimiser, which may be larger than the graph.
     """
     layout = objective.layout
     strength = layout.l2(l2)
@@ -59,7 +68,7 @@ def maximise_likelihood(
     diagonal = np.sqrt(curvature)
     optimiser = replace(
         optimiser,
-        memory=MEMORY,
+        memory=MEMORY if previous is None and not keep_memory else TRANSFERRED_MEMORY,
         curvature=curvature,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
         # Near the minimum, the error of the value is quadratic in the gradient, so the tolerance for the value must be
@@ -73,11 +82,14 @@ def maximise_likelihood(
         state = minimiser.update_status(_start(minimiser, evaluate, warm_start, layout.initial()))
     if state is None:
         state = _start(minimiser, evaluate, start(), layout.initial())
+        if previous is not None and not isinstance(optimiser, ConjugateGradient):
+            state = replace(state, steps=previous.steps, changes=previous.changes)
 
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)
 
-    return replace(minimiser.minimise(evaluate, state, observe), steps=(), changes=())
+    final = minimiser.minimise(evaluate, state, observe)
+    return final if keep_memory else replace(final, steps=(), changes=())
 
 
 def _start(
@@ -191,24 +203,40 @@ class AbstractLikelihoodBackend(AbstractBackend):
         return backend(**{each.name: getattr(self, each.name) for each in fields(AbstractLikelihoodBackend)})
 
     def maximise(
-        self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
+        self,
+        stage: str,
+        objective: TotalLikelihood,
+        start: Callable[[], np.ndarray],
+        monitor: Monitor,
+        previous: OptimiserState | None = None,
+        *,
+        keep_memory: bool = False,
     ) -> OptimiserState:
         """Return the final state of one optimisation; see `maximise_likelihood`."""
-        return maximise_likelihood(stage, objective, self._likelihood_optimiser, self.l2, start, monitor)
+        optimiser = self._likelihood_optimiser
+        return maximise_likelihood(
+            stage, objective, optimiser, self.l2, start, monitor, previous, keep_memory=keep_memory
+        )
 
     @property
     def _likelihood_optimiser(self) -> AbstractWolfeSearch:
         return LIKELIHOOD_OPTIMISERS[self.optimiser](self.tolerance, max_iterations=self.max_iterations)
 
     def fit_weights(
-        self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *size_names: str
+        self,
+        objective: TotalLikelihood,
+        start: Callable[[], np.ndarray],
+        monitor: Monitor,
+        *size_names: str,
+        previous: OptimiserState | None = None,
     ) -> FitResult:
         """Learn weights in one stage.
 
         Args:
+            previous: See `maximise_likelihood`.
             size_names: Summary name of the number of nodes and, optionally, summary name of the number of edges.
         """
-        weights = self.maximise("weights", objective, start, monitor)
+        weights = self.maximise("weights", objective, start, monitor, previous)
         return FitResult(
             {"weights": weights.point},
             (("weights", weights),),

@@ -68,11 +68,7 @@ class GatedGraph:
         classes = edge_classes(pairs) if pairs.n_edges else None
         if classes is not None:
             pair_class, first = classes
-            order = np.argsort(first)
-            distinct_pairs = pairs.with_edges(first[order])
-            rank = np.empty(len(order), dtype=np.int64)
-            rank[order] = np.arange(len(order))
-            pair_class = rank[pair_class]
+            distinct_pairs = pairs.with_edges(first)
         factors = tuple((terms.group, _factor_indices(terms)) for terms in (*folded, *graph.edge_terms))
         return cls(ungated, folded_graph, node, pairs, distinct_pairs, pair_class, factors)
 

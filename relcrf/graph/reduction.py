@@ -322,8 +322,16 @@ class ReducedGraph:
             if len(kept):
                 edge_terms.append(terms.take(kept, new_index[terms.target[kept]]))
         edges = self.edges[indices]
-        table_start = _table_start(self.cardinality, edges)
-        return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
+        agreement = None if self.agreement is None else self.agreement[indices]
+        return replace(
+            self,
+            edges=edges,
+            table_start=_table_start(self.cardinality, edges, agreement),
+            edge_terms=tuple(edge_terms),
+            clique_terms=(),
+            agreement=agreement,
+            table_class=None,
+        )
 
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """Return the graph with reordered nodes, edges and features; sweeps in the new order read memory sequentially.

@@ -225,3 +225,48 @@ class Potentials(_Tables):
             cells = scopes.state_start[selected, None] + np.arange(k)
             nodes[cells[states[selected, None] != np.arange(k)]] = -np.inf
         return Potentials(nodes, self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPotentials:
+    """Log potentials with one table for all factors that have equal tables.
+
+    Args:
+        nodes: Flat node tables; see `Potentials`.
+        tables: Concatenated distinct factor tables, shape (table_start[-1],).
+        table_start: Offset of each distinct table, shape (n_tables + 1,).
+        table: Index of the table of each factor, shape (n_factors,); None if each factor has a separate table.
+    """
+
+    nodes: np.ndarray
+    tables: np.ndarray
+    table_start: np.ndarray
+    table: np.ndarray | None = None
+
+    @classmethod
+    def from_potentials(cls, scopes: Scopes, potentials: Potentials) -> SharedPotentials:
+        """Return potentials with a separate table for each factor; the arrays are not copied."""
+        return cls(potentials.nodes, potentials.factors, scopes.table_start)
+
+    def first_cells(self, factors: np.ndarray) -> np.ndarray:
+        """Return the offset of the table of each given factor, shape (n,)."""
+        return np.asarray(self.table_start[factors if self.table is None else self.table[factors]])
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Return the values of all factors, given the values of the distinct tables."""
+        return values if self.table is None else np.asarray(values[self.table])
+
+    def expand(self) -> Potentials:
+        """Return potentials with a table for each factor."""
+        tables = self.tables if self.table is None else self.tables[entries_of_runs(self.table_start, self.table)]
+        return Potentials(self.nodes, tables)
+
+    def sum_tables(self, factors: np.ndarray) -> np.ndarray:
+        """Return the sums of flat factor tables over the factors with the same table; the adjoint of `expand`."""
+        if self.table is None:
+            return factors
+        return np.bincount(entries_of_runs(self.table_start, self.table), factors, len(self.tables))
+
+    def clamp(self, scopes: Scopes, states: np.ndarray) -> SharedPotentials:
+        """Return potentials with some nodes clamped; see `Potentials.clamp`."""
+        return replace(self, nodes=Potentials(self.nodes, np.empty(0)).clamp(scopes, states).nodes)

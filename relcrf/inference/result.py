@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,18 @@ class AbstractInference(ABC):
     def node_marginals(self, potentials: Potentials) -> Marginals:
         """Compute marginals of nodes, and the log partition function; some methods then leave `factors` empty."""
         return self.marginals(potentials)
+
+    def shared_marginals(self, potentials: SharedPotentials, with_factors: bool = True) -> Marginals:
+        """Compute marginals for factors that share tables; some methods do not write out a table for each factor.
+
+        Returns:
+            Marginals of nodes, and the sums of the factor tables over the factors with the same table, in the layout of
+            `potentials.tables`; without `with_factors`, as `node_marginals`.
+        """
+        if not with_factors:
+            return self.node_marginals(potentials.expand())
+        found = self.marginals(potentials.expand())
+        return replace(found, factors=potentials.sum_tables(found.factors))
 
     def partition(self, potentials: Potentials) -> PartitionFunction:
         """Compute the log partition function; some methods need less time than for marginals."""

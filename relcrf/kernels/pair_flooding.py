@@ -9,12 +9,12 @@ An *agreement* is a factor with one value for equal states and one value for dif
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, float64, int64
+from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
 from relcrf.kernels.vector_math import exp, log
 
-CUBE = float64[:, :, ::1]
+CUBE, ENDS = float64[:, :, ::1], int32[:, :, ::1]
 
 LANES = 128
 """Number of pairs per block."""
@@ -71,15 +71,20 @@ def _agreement_messages(k, maximum, table, cavity, new, total):
         float64,
         float64[:, ::1],
         CUBE,
-        int64[:, :, ::1],
+        ENDS,
         CUBE,
         float64[::1],
         float64[::1],
+        boolean,
     ),
     fastmath={"contract"},
 )
-def flood(first, second, agreement, maximum, damping, appearance, tables, ends, message, product, next_product):
+def flood(
+    first, second, agreement, maximum, damping, appearance, tables, ends, message, product, next_product, in_place
+):
     """Update all messages of the pairs of one shape from `product`, and multiply the new messages into `next_product`.
+
+    In place, `next_product` is `product`: each block replaces its old messages by the new ones, which later blocks use.
 
     In tree-reweighted propagation, `next_product` is multiplied by the messages to the power of the appearance
     probabilities.
@@ -141,9 +146,98 @@ def flood(first, second, agreement, maximum, damping, appearance, tables, ends, 
                     max_ratio[i] = ratio if ratio > max_ratio[i] else max_ratio[i]
                     min_ratio[i] = ratio if ratio < min_ratio[i] else min_ratio[i]
                     old[i] = value[i]
+                if in_place:
+                    for i in range(LANES):
+                        value[i] *= inverted[i]
                 if len(appearance):
                     for i in range(LANES):
                         value[i] = exp(appearance[block, i] * log(value[i]))
                 for i in range(LANES):
                     next_product[start[i] + (row - lo)] *= value[i]
     return max(max_ratio.max(), 1.0 / min_ratio.min())
+
+
+@kernel((int64, int64, boolean, CUBE, ENDS, int64, int64[::1], CUBE, float64[::1], float64[::1]), fastmath={"contract"})
+def sum_beliefs(first, second, agreement, tables, ends, n_pairs, start, message, product, out):
+    """Sum the log partition functions of pairs, and add the beliefs of the pairs to flat tables.
+
+    The belief of an agreement is the probability that both nodes have the same state.
+
+    Args:
+        first, second, agreement, tables, ends, message, product: See `flood`.
+        n_pairs: Number of pairs; the last block may have more lanes.
+        start: Offset of each pair's table in `out`, shape (n_pairs,), or of the table of all pairs, shape (1,); shape (0,)
+            if beliefs are not needed.
+        out: The beliefs are added to it.
+
+    Returns:
+        The sum over pairs of the logarithm of the sum of table * cavities.
+    """
+    k = first + second
+    n_cells = 1 if agreement else first * second
+    cavity, new = np.empty((k, LANES)), np.empty((k, LANES))
+    top, belief, logs = np.empty(LANES), np.empty(LANES), np.zeros(LANES)
+    sums = np.zeros((n_cells, LANES))
+    for block in range(len(message)):
+        n_lanes = min(LANES, n_pairs - block * LANES)
+        for side in range(2):
+            lo, hi = (0, first) if side == 0 else (first, k)
+            node = ends[block, side]
+            top[:] = 0.0
+            for row in range(lo, hi):
+                value, old = cavity[row], message[block, row]
+                for i in range(LANES):
+                    value[i] = product[node[i] + (row - lo)]
+                for i in range(LANES):
+                    value[i] /= old[i]
+                    top[i] = value[i] if value[i] > top[i] else top[i]
+            for i in range(n_lanes):
+                logs[i] += log(top[i])
+            for i in range(LANES):
+                top[i] = 1.0 / top[i]
+            for row in range(lo, hi):
+                value = cavity[row]
+                for i in range(LANES):
+                    value[i] *= top[i]
+        table = tables[min(block, len(tables) - 1)]
+        if agreement:
+            _agreement_messages(first, False, table, cavity, new, top)
+        else:
+            _compute_table_messages(first, second, False, table, cavity, new)
+        top[:] = 0.0
+        for row in range(first):
+            value, to_first = cavity[row], new[row]
+            for i in range(LANES):
+                top[i] += value[i] * to_first[i]
+        for i in range(n_lanes):
+            logs[i] += log(top[i])
+        if not len(start):
+            continue
+        for i in range(LANES):
+            top[i] = 1.0 / top[i] if i < n_lanes else 0.0
+        for row in range(first):
+            value = cavity[row]
+            for i in range(LANES):
+                value[i] *= top[i]
+        for cell in range(n_cells):
+            factor = table[cell]
+            belief[:] = 0.0
+            for x in range(first if agreement else 1):
+                one, other = (
+                    cavity[x if agreement else cell // second],
+                    cavity[first + (x if agreement else cell % second)],
+                )
+                for i in range(LANES):
+                    belief[i] += one[i] * other[i] * factor[i]
+            if len(start) == 1:
+                total = sums[cell]
+                for i in range(LANES):
+                    total[i] += belief[i]
+            else:
+                for i in range(n_lanes):
+                    out[start[block * LANES + i] + cell] += belief[i]
+    if len(start) == 1:
+        for cell in range(n_cells):
+            for i in range(LANES):
+                out[start[0] + cell] += sums[cell, i]
+    return logs.sum()

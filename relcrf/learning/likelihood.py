@@ -17,13 +17,12 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.edge_classes import edge_classes, with_table_classes
+from relcrf.graph.edge_classes import SharedEdgeTables, shared_edge_tables, with_table_classes
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.graph.table_matrix import TableMatrices, table_matrices
 from relcrf.inference.forest import (
-    BLOCK_SIZE,
     LANES,
     AbstractForestTables,
     Block,
@@ -105,37 +104,6 @@ class AbstractJointLikelihood(AbstractLikelihood):
     def clamped_expectation(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the log partition function and the expected pattern counts given the observed states."""
         return self.expectation(weights, self._label_tables)
-
-
-@dataclass(frozen=True)
-class SharedEdgeTables:
-    """The distinct edge tables of a graph in which many edges have equal tables.
-
-    Args:
-        graph: A graph with one edge for each distinct table.
-        table_start: Offset of the table of each edge in the flat edge tables of `graph`, shape (n_edges,).
-        n_edges: Number of edges with each table, in the order of the edges of `graph`.
-    """
-
-    graph: ReducedGraph
-    table_start: np.ndarray
-    n_edges: np.ndarray
-
-
-def shared_edge_tables(graph: ReducedGraph) -> SharedEdgeTables | None:
-    """Return the distinct edge tables of a graph, or None if few edges have equal tables."""
-    classes = edge_classes(graph) if graph.n_edges else None
-    if classes is None:
-        return None
-    class_of_edge, first_edge = classes
-    sizes = np.diff(graph.table_start)[first_edge]
-    if sizes.sum() > min(BLOCK_SIZE, int(graph.table_start[-1]) // 4):
-        return None
-    order = np.argsort(first_edge)  # `with_edges` requires ascending edges
-    class_start = np.empty(len(order), dtype=np.int64)
-    class_start[order] = offsets(sizes[order])[:-1]
-    n_edges = np.bincount(class_of_edge, minlength=len(order))[order]
-    return SharedEdgeTables(graph.with_edges(first_edge[order]), class_start[class_of_edge], n_edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,12 +312,24 @@ class InferredLikelihood(AbstractJointLikelihood):
         return with_table_classes(self.graph.with_agreements())
 
     @cached_property
+    def _shared_tables(self) -> SharedEdgeTables | None:
+        graph = self._compact
+        return None if graph.table_class is None or graph.clique_terms else shared_edge_tables(graph)
+
+    @cached_property
     def _inference(self) -> AbstractInference:
         return self.method(self._compact.scopes)
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        marginals = self.marginals(weights, added_potentials)
-        return marginals.log_partition, self._compact.counts(Potentials(marginals.nodes, marginals.factors))
+        graph, shared = self._compact, self._shared_tables
+        if shared is None:
+            found = self.marginals(weights, added_potentials)
+            return found.log_partition, graph.counts(Potentials(found.nodes, found.factors))
+        potentials = shared.potentials(weights)
+        if added_potentials is not None:
+            potentials = replace(potentials, nodes=potentials.nodes + added_potentials)
+        found = self._inference.shared_marginals(potentials)
+        return found.log_partition, shared.graph.counts(Potentials(found.nodes, found.factors))
 
     def marginals(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Marginals:
         """Return the result of inference; `added_potentials` is added to the log potentials of the nodes."""

@@ -10,10 +10,11 @@ from typing import cast
 import numpy as np
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.edge_classes import SharedEdgeTables, shared_edge_tables
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import conditionals, pairs
 from relcrf.kernels.threads import freeze, map_lanes
-from relcrf.learning.likelihood import AbstractJointLikelihood, SharedEdgeTables, shared_edge_tables
+from relcrf.learning.likelihood import AbstractJointLikelihood
 from relcrf.learning.node_passes import add_in_place, node_counts, node_potentials
 
 

@@ -6,6 +6,7 @@ from answers import MARKOV, RING, TREE, tables
 
 import relcrf
 from relcrf import api
+from relcrf.backends import likelihood_backend
 from relcrf.backends.base import Monitor
 from relcrf.backends.likelihood_backend import LIKELIHOOD_OPTIMISERS
 from relcrf.errors import UsageError
@@ -72,6 +73,36 @@ def test_interrupted_training_gives_identical_bits(groundings, optimiser, stage)
     whole = api.fit(MODEL, groundings["ring"], "ess", **settings).learned
     np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
     np.testing.assert_array_equal(resumed.vectors["structure"], whole.vectors["structure"])
+
+
+@pytest.mark.parametrize("optimiser", LIKELIHOOD_OPTIMISERS)
+@pytest.mark.parametrize("stage", ["pseudo", "weights"])
+def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage):
+    """The memory of the first stage is part of the initial state of the second stage."""
+    monitor = InterruptingMonitor(stage)
+    with pytest.raises(Interrupted):
+        api.fit(MODEL, groundings["ring"], "dense", monitor=monitor, optimiser=optimiser)
+    resumed = api.fit(MODEL, groundings["ring"], "dense", monitor=monitor, optimiser=optimiser).learned
+    whole = api.fit(MODEL, groundings["ring"], "dense", optimiser=optimiser).learned
+    assert whole.converged
+    np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
+
+
+def test_memory_of_the_pseudo_likelihood_does_not_change_the_optimum(groundings, monkeypatch):
+    found = []
+    for _ in range(2):
+        states = []
+
+        class Recorder(Monitor):
+            def step(self, stage, state, max_iterations, states=states):
+                states.append((stage, len(state.steps)))
+
+        learned = api.fit(MODEL, groundings["ring"], "dense", monitor=Recorder(), **EXACT).learned
+        found.append((dict(reversed(states))["weights"], learned.vectors["weights"]))
+        monkeypatch.setattr(likelihood_backend, "ConjugateGradient", object)  # ignores the memory
+    (n_steps, weights), (n_steps_without, expected) = found
+    assert n_steps > n_steps_without == 1
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["local", "ess", "pseudo"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from networks import FORESTS
 
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 
 
 def read_only(values):
@@ -41,3 +41,18 @@ def test_matching_arrays_are_not_copied():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
     assert Scopes(scopes.cardinality, scopes.start, scopes.node).node is scopes.node
     assert Potentials(*potentials).nodes is potentials.nodes
+
+
+def test_shared_potentials_expand_and_sum():
+    scopes = Scopes(np.array([2, 3, 2, 3]), np.arange(0, 10, 2), np.array([0, 1, 2, 3, 0, 2, 2, 1]))
+    shared = SharedPotentials(np.arange(10.0), np.arange(10.0), np.array([0, 6, 10]), np.array([0, 0, 1, 0]))
+    expanded = shared.expand()
+    np.testing.assert_array_equal(expanded.factors, [*range(6), *range(6), *range(6, 10), *range(6)])
+    assert len(expanded.factors) == scopes.table_start[-1]
+    np.testing.assert_array_equal(shared.first_cells(np.array([3, 2])), [0, 6])
+    values = np.random.default_rng(0).normal(size=len(expanded.factors))
+    assert shared.sum_tables(values) @ shared.tables == pytest.approx(values @ expanded.factors)
+    states = np.array([-1, 2, -1, -1])
+    np.testing.assert_array_equal(shared.clamp(scopes, states).nodes, expanded.clamp(scopes, states).nodes)
+    separate = SharedPotentials.from_potentials(scopes, expanded)
+    assert separate.expand().factors is expanded.factors and separate.sum_tables(values) is values

@@ -9,7 +9,8 @@ import pytest
 from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, network
 
 import relcrf
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.columns.offsets import offsets
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference import pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
@@ -56,6 +57,8 @@ def test_schedules_have_the_same_fixed_point(name):
             for s, d in (
                 ("flooding", 0.0),
                 ("flooding", 0.4),
+                ("blocks", 0.0),
+                ("blocks", 0.4),
                 ("sequential", 0.0),
                 ("residual", 0.0),
                 ("residual", 0.4),
@@ -68,7 +71,7 @@ def test_schedules_have_the_same_fixed_point(name):
             assert other.log_partition == pytest.approx(found[0].log_partition, abs=1e-10)
 
 
-@pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
+@pytest.mark.parametrize("schedule", ["flooding", "blocks", "sequential", "residual"])
 def test_linear_and_log_domain_agree(schedule):
     """One pair out of the linear range moves the whole graph to the log domain, without effect on the other messages."""
     rng = np.random.default_rng(1)
@@ -87,7 +90,7 @@ def test_linear_and_log_domain_agree(schedule):
     assert abs(wide.nodes[24:27] - wide.nodes[27:]).max() < 1e-12
 
 
-@pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
+@pytest.mark.parametrize("schedule", ["flooding", "blocks", "sequential", "residual"])
 def test_ctrl_c_returns_the_current_state(schedule):
     """Ctrl-C stops propagation and returns the current marginals."""
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
@@ -152,21 +155,25 @@ def test_impossible_state_is_not_reported_as_converged(appearance, seed):
     assert found.verdict.status == "not converged"
 
 
+@pytest.mark.parametrize("schedule", ["flooding", "blocks"])
 @pytest.mark.parametrize("damping", [0.0, 0.3])
-def test_threads_share_a_large_graph_with_the_same_bits(damping, monkeypatch):
+def test_threads_share_a_large_graph_with_the_same_bits(damping, schedule, monkeypatch):
     side, k = 24, 3
     edges = np.array(grid_edges(side, side), dtype=np.int32)
     rng = np.random.default_rng(1)
     scopes = Scopes(np.full(side * side, k, dtype=np.int32), 2 * np.arange(len(edges) + 1), edges.ravel())
-    potentials = Potentials(rng.normal(size=side * side * k), rng.normal(size=len(edges) * k * k))
-    method = BeliefPropagation(scopes, damping=damping, max_iterations=30, tolerance=0.0)
+    potentials = Potentials(rng.normal(size=side * side * k), rng.normal(scale=0.3, size=len(edges) * k * k))
+    potentials.nodes[0] = -np.inf
+    method = BeliefPropagation(scopes, schedule=schedule, damping=damping, max_iterations=60, tolerance=0.0)
     alone = method.marginals(potentials)
     monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
     found = []
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
         found.append(method.marginals(potentials))
+    assert found[0].nodes[0] == 0.0
     np.testing.assert_allclose(found[0].nodes, alone.nodes, rtol=1e-12)
+    assert found[0].log_partition == pytest.approx(alone.log_partition, rel=1e-12)
     for other in found[1:]:
         assert other.log_partition == found[0].log_partition
         np.testing.assert_array_equal(other.nodes, found[0].nodes)
@@ -202,3 +209,47 @@ def test_shared_tables_do_not_change_results(monkeypatch, with_agreements, appea
     np.testing.assert_allclose(found.factors, wanted.factors, atol=1e-10)
     score = BeliefPropagation(shared, **settings).map_states(potentials).score
     assert score == pytest.approx(BeliefPropagation(scopes, **settings).map_states(potentials).score)
+
+
+def shared_network(rng, with_agreements):
+    """Return a grid with four distinct tables, as scopes with table classes and shared potentials."""
+    edges = grid_edges(20, 30)
+    table_class = rng.choice(4, size=len(edges), p=[0.5, 0.25, 0.2, 0.05])
+    is_agreement = table_class == 1 if with_agreements else None
+    scopes, potentials = network(rng, np.full(600, 3), edges, 0.4, is_agreement)
+    sizes = np.array([9, 1 if with_agreements else 9, 9, 9])
+    tables = rng.normal(scale=0.4, size=int(sizes.sum()))
+    shared = SharedPotentials(potentials.nodes, tables, offsets(sizes), table_class.astype(np.int32))
+    return replace(scopes, table_class=table_class), shared
+
+
+@pytest.mark.parametrize("hard_nodes", [False, True])
+@pytest.mark.parametrize("with_agreements", [False, True])
+def test_sums_of_shared_tables(monkeypatch, with_agreements, hard_nodes):
+    """The lanes and the default implementation add up the same tables; a forbidden pair selects messages in logs."""
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    scopes, shared = shared_network(np.random.default_rng(1), with_agreements)
+    shared.nodes[:2] = -np.inf
+    shared.tables[1] = -np.inf if hard_nodes else shared.tables[1]
+    method = BeliefPropagation(scopes, schedule="blocks", damping=0.1, tolerance=1e-12)
+    wanted = method.marginals(shared.expand())
+    for n_threads, min_cost in ((1, threads.MIN_PARALLEL_COST), (2, 0)):
+        monkeypatch.setattr(threads, "MIN_PARALLEL_COST", min_cost)
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
+        found, nodes = method.shared_marginals(shared), method.shared_marginals(shared, with_factors=False)
+        assert found.verdict.is_good and not len(nodes.factors)
+        np.testing.assert_allclose(found.factors, shared.sum_tables(wanted.factors), rtol=1e-9)
+        for each in (found, nodes):
+            np.testing.assert_allclose(each.nodes, wanted.nodes, atol=1e-10)
+            assert each.log_partition == pytest.approx(wanted.log_partition, rel=1e-10)
+
+
+def test_blocks_converge_faster_than_flooding():
+    scopes, shared = shared_network(np.random.default_rng(2), with_agreements=False)
+    residuals = [
+        BeliefPropagation(scopes, schedule=schedule, max_iterations=10, tolerance=0.0)
+        .shared_marginals(shared)
+        .verdict.residual
+        for schedule in ("blocks", "flooding")
+    ]
+    assert 0.0 < residuals[0] < 0.5 * residuals[1]

@@ -131,7 +131,7 @@ LOOPY = {
     "larger agreements": 0.03,
 }
 """Maximum error of the marginals of belief propagation on graphs with cycles."""
-for schedule in ("flooding", "sequential", "residual"):
+for schedule in ("flooding", "blocks", "sequential", "residual"):
     METHODS[f"belief propagation, {schedule}"] = Method(
         lambda scopes, schedule=schedule: BeliefPropagation(scopes, schedule=schedule),
         takes=tuple(NETWORKS),

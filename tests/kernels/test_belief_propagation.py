@@ -150,7 +150,8 @@ def test_max_marginals_match_reference(kind, schedule):
 @pytest.mark.parametrize("reweighted", [False, True])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
 @pytest.mark.parametrize("shares_table", [False, True])
-def test_lanes(shares_table, first, second, reweighted, agreement, maximum):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_lanes(in_place, shares_table, first, second, reweighted, agreement, maximum):
     """Test a round of flooding on two blocks of pairs with shared nodes, with a table per pair or the same block of tables."""
     if agreement:
         second = first
@@ -158,19 +159,19 @@ def test_lanes(shares_table, first, second, reweighted, agreement, maximum):
     width, n_blocks, n_states, damping = first + second, 2, 40, 0.2
     n_cells = 2 if agreement else first * second
     tables = rng.random((1 if shares_table else n_blocks, n_cells, pair_flooding.LANES))
-    ends = rng.integers(n_states - 5, size=(n_blocks, 2, pair_flooding.LANES))
+    ends = rng.integers(n_states - 5, size=(n_blocks, 2, pair_flooding.LANES), dtype=np.int32)
     message, product, next_product = (
         rng.random((n_blocks, width, pair_flooding.LANES)),
         rng.random(n_states),
         rng.random(n_states),
     )
-    old, actual = message.copy(), next_product.copy()
+    old, actual = message.copy(), (product if in_place else next_product).copy()
     appearance = rng.uniform(0.1, 1.0, size=(n_blocks if reweighted else 0, pair_flooding.LANES))
-    max_ratio = pair_flooding.flood(
-        first, second, agreement, maximum, damping, appearance, tables, ends, message, product, actual
-    )
-    expected, change = next_product.copy(), 1.0
+    shape, read = (first, second, agreement), actual if in_place else product
+    max_ratio = pair_flooding.flood(*shape, maximum, damping, appearance, tables, ends, message, read, actual, in_place)
+    expected, change = (product if in_place else next_product).copy(), 1.0
     for block in range(n_blocks):
+        product = expected.copy() if in_place else product
         for lane in range(pair_flooding.LANES):
             i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
             m = np.split(old[block, :, lane], [first])
@@ -185,7 +186,42 @@ def test_lanes(shares_table, first, second, reweighted, agreement, maximum):
                 new_message = terms.max(axis=1) if maximum else terms.sum(axis=1)
                 new_message = old_message**damping * (new_message / new_message.max()) ** (1 - damping)
                 np.testing.assert_allclose(message[block, rows, lane], new_message, rtol=1e-12)
-                expected[states] *= new_message ** appearance[block, lane] if reweighted else new_message
+                absorbed = new_message / old_message if in_place else new_message
+                expected[states] *= absorbed ** appearance[block, lane] if reweighted else absorbed
                 change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     assert max_ratio == pytest.approx(change, rel=1e-12)
+
+
+@pytest.mark.parametrize("agreement", [False, True])
+@pytest.mark.parametrize("destination", ["none", "one", "separate"])
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
+def test_sums_of_beliefs(first, second, destination, agreement):
+    """Compare the sums over 150 pairs, which fill one block and a part of another, with the definition."""
+    if agreement:
+        second = first
+    rng = np.random.default_rng(0)
+    n_pairs, n_states, n_cells = 150, 40, 1 if agreement else first * second
+    tables = rng.random((1 if destination == "one" else 2, 2 if agreement else n_cells, pair_flooding.LANES))
+    if destination == "one":
+        tables[:] = tables[:, :, :1]
+    ends = rng.integers(n_states - 5, size=(2, 2, pair_flooding.LANES), dtype=np.int32)
+    message, product = rng.random((2, first + second, pair_flooding.LANES)), 1e-200 * rng.random(n_states)
+    start = np.arange({"none": 0, "one": 1, "separate": n_pairs}[destination]) * n_cells + 3
+    actual = rng.random(3 + n_pairs * n_cells)
+    expected, log_partition = actual.copy(), 0.0
+    found = pair_flooding.sum_beliefs(first, second, agreement, tables, ends, n_pairs, start, message, product, actual)
+    for pair in range(n_pairs):
+        block, lane = divmod(pair, pair_flooding.LANES)
+        to_first, to_second = np.split(message[block, :, lane], [first])
+        one = 1e200 * product[ends[block, 0, lane] + np.arange(first)] / to_first
+        other = 1e200 * product[ends[block, 1, lane] + np.arange(second)] / to_second
+        table = tables[min(block, len(tables) - 1), :, lane]
+        joint = (np.where(np.eye(first), *table) if agreement else table.reshape(first, second)) * np.outer(one, other)
+        log_partition += np.log(joint.sum()) - 2.0 * np.log(1e200)
+        belief = np.trace(joint) if agreement else joint.ravel()
+        if len(start):
+            cell = start[min(pair, len(start) - 1)]
+            expected[cell : cell + n_cells] += belief / joint.sum()
+    assert found == pytest.approx(log_partition, rel=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-11)

@@ -10,7 +10,7 @@ from objectives import finite_differences, problem
 
 from relcrf.backends.base import Problem
 from relcrf.backends.whole_graph import WholeGraphSpec
-from relcrf.graph import table_matrix
+from relcrf.graph import edge_classes, table_matrix
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Ones
@@ -18,6 +18,7 @@ from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.scopes import Potentials
 from relcrf.graph.table_matrix import MAX_ENTRIES
 from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.inference import pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import BLOCK_SIZE, ForestPlan
@@ -221,6 +222,50 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     np.testing.assert_allclose(
         bethe(weights / 4)[1], finite_differences(bethe, weights / 4, 1e-4), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("latent", [0.0, 0.4])
+@pytest.mark.parametrize("shape", ["loopy", "chain"])
+def test_likelihood_of_edges_that_share_tables(shape, latent, monkeypatch):
+    """Links in either direction and links that depend on agreement share three tables; on the chain, messages are exact."""
+    rng = np.random.default_rng(0)
+    n, k = 300, 3
+    links = np.column_stack((np.arange(n - 1), np.arange(1, n))).astype(np.int32)
+    if shape == "loopy":
+        links = np.unique(np.sort(rng.integers(n, size=(700, 2)), axis=1), axis=0).astype(np.int32)
+        links = links[links[:, 0] != links[:, 1]]
+    directed, equal = links[::2], links[1::2]
+    directed[::3] = directed[::3, ::-1].copy()
+    groups = (
+        FactorGroup(tuple(directed.T.copy()), (k, k), Ones(len(directed)), None, 0),
+        FactorGroup(tuple(equal.T.copy()), (k, k), Ones(len(equal)), np.eye(k).reshape(-1, 1), 1),
+        FactorGroup((np.arange(n, dtype=np.int32),), (k,), Dense(rng.normal(size=(n, 2))), None, 2),
+    )
+    blocks = WeightBlock("directed", 1, k * k), WeightBlock("equal", 1, 1), WeightBlock("own", 2, k)
+    graph = FactorGraph(np.full(n, k, dtype=np.int32), groups, WeightLayout(blocks))
+    states = np.where(rng.random(n) < latent, -1, rng.integers(k, size=n))
+    reduced = reduce_graph(graph, np.zeros(n, dtype=np.int8), states)
+    weights = 0.3 * rng.normal(size=graph.layout.size)
+
+    def likelihood():
+        return InferredLikelihood(
+            reduced, states, lambda scopes: BeliefPropagation(scopes, schedule="blocks", tolerance=1e-12)
+        )
+
+    separate = likelihood()
+    value, gradient = separate(weights)
+    monkeypatch.setattr(edge_classes, "MIN_CLASSIFIED_EDGES", 1)
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    shared = likelihood()
+    found = shared(weights)
+    assert separate._shared_tables is None and shared._shared_tables.graph.n_edges == 3
+    assert found[0] == pytest.approx(value, rel=1e-11)
+    np.testing.assert_allclose(found[1], gradient, atol=1e-8)
+    np.testing.assert_allclose(found[1], finite_differences(shared, weights, 1e-4), rtol=1e-5, atol=1e-5)
+    if shape == "chain":
+        exact = InferredLikelihood(reduced, states, JunctionTree)(weights)
+        assert found[0] == pytest.approx(exact[0], rel=1e-11)
+        np.testing.assert_allclose(found[1], exact[1], atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,7 +15,7 @@ from relcrf.backends.number_model import INDEPENDENT, LINKED, RULE, RULE_SETTING
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.data.distributions import ColumnDistribution
-from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
@@ -170,7 +170,17 @@ class LearnedModel:
         return self.request or BackendRequest(self.backend, self.settings)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend; the given settings override the settings of training."""
+        """Return the backend; the given settings override the settings of training.
+
+        Raises:
+            UsageError: A setting is unknown or has no effect on the predictions of this model (E304, E305).
+        """
+        stored = [name for name in ("edges", "min_information") if name in settings and RULE in self.vectors]
+        attributes = [a for entity in self.spec.entities for a in entity.attributes if a.is_random]
+        if stored and not self.spec.random_relations and all(a.is_number for a in attributes):
+            message = f"setting '{stored[0]}' has no effect on predicted numbers after training"
+            hint = f"train again with --set {stored[0]}=...; the run stores how links are selected"
+            raise UsageError(Diagnostic("E305", message, hint=hint))
         return make_backend(self.backend, **{**self.settings, **self.chosen_settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:

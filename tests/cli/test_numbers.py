@@ -170,8 +170,11 @@ def test_forest_of_numbers(relcrf_, relcrf_json, folder, train, tmp_path):
     _, updated = relcrf_json("predict", tmp_path / "updated", "--data", folder)
     assert updated["predictions"]["House.price"] == rows
     text = "entity House { predict price : real  size : real }\ntemplate size(h: House) over h.price by 1, h.size\n"
+    text += "relation Near(a: House, b: House)\n" + NEAR_PRICES
     (tmp_path / "alone.rcrf").write_text(text)
     alone = ("train", tmp_path / "alone.rcrf", "--data", folder, "--backend", "ess", "--out", tmp_path / "alone")
     code, _, err = relcrf_(*alone, "--set", "treewidth=2")
     assert code != 0 and "E305" in err and "min_information" in err
     assert relcrf_(*alone)[0] == 0
+    code, _, err = relcrf_("predict", tmp_path / "alone", "--data", folder, "--set", "edges=all")
+    assert code == 2 and "E305" in err and "train again with --set edges=" in err

@@ -299,7 +299,8 @@ def test_shards_learn_the_same_structures(web, sensors, monkeypatch):
         ("ess", {"min_fraction": 0.25, "pooling": 0.5}),
         ("ess", {"treewidth": 2}),
         ("chow-liu", {}),
-        ("dense", {"l2": 100.0}),  # with strong pairs, the likelihood by loopy propagation jumps on these complete graphs
+        # With strong pairs, the likelihood by loopy propagation jumps on these complete graphs.
+        ("dense", {"l2": 100.0}),
     ):
         options = {"tolerance": 1e-9, "max_iterations": 1000, **settings}
         whole, pieces = (api.fit(model, grounding, backend, executor=e, **options) for e in (None, SerialExecutor()))

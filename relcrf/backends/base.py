@@ -19,6 +19,7 @@ from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
+from relcrf.graph.joint_marginals import joint_marginals
 from relcrf.graph.numeric_graph import NumericTargets
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
@@ -369,6 +370,7 @@ class InferenceResult:
         find_map_states: Function that computes `map_states`, which may take much longer than the marginals; None selects the
             most probable state of each variable.
         numbers: The marginals of the free numbers; None for a problem without numbers.
+        joint_marginals: Flat joint marginals of the factors of the groups with `needs_marginals`, see `joint_marginals.py`.
     """
 
     variables: np.ndarray
@@ -380,6 +382,7 @@ class InferenceResult:
     n_messages: int | None = None
     find_map_states: Callable[[], np.ndarray] | None = None
     numbers: NumberMarginals | None = None
+    joint_marginals: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def map_states(self) -> np.ndarray:
@@ -406,7 +409,8 @@ def run_inference(task: InferenceTask) -> InferenceResult:
     """Return marginals of the nodes that are not observed; the most probable joint state is computed when it is read."""
     graph = task.graph
     inference = task.method(graph.scopes)
-    marginals = task.node_marginals(inference)
+    needs_factors = any(group.needs_marginals for group in graph.graph.groups)
+    marginals = inference.marginals(task.potentials) if needs_factors else task.node_marginals(inference)
     unused = replace(task)  # without the potentials in memory
 
     def find_map_states() -> np.ndarray:
@@ -420,6 +424,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
         log_partition=marginals.log_partition,
         verdict=marginals.verdict,
         find_map_states=None if marginals.verdict.status == "interrupted" else find_map_states,
+        joint_marginals=joint_marginals(graph, marginals.nodes, marginals.factors),
     )
     return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
 
@@ -437,6 +442,7 @@ def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
         edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
         find_map_states=None,
+        joint_marginals=np.mean([result.joint_marginals for result in results], axis=0),
     )
 
 

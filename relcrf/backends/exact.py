@@ -64,7 +64,10 @@ class UnaryLikelihoodSpec(AbstractForestSpec):
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = problem.graph
         unary = tuple(group for group in graph.groups if len(group.scope) == 1)
-        return replace(problem, graph=replace(graph, groups=unary)).reduced_graph(self.backend)
+        reduced = replace(problem, graph=replace(graph, groups=unary)).reduced_graph(self.backend)
+        # Joint marginals are products of marginals, because these groups have no terms.
+        others = tuple(group for group in graph.groups if group.needs_marginals)
+        return replace(reduced, graph=replace(reduced.graph, groups=(*unary, *others)))
 
 
 def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:

@@ -105,8 +105,7 @@ def mean_uncertainty(
     information[np.diag_indices(len(chosen))] += prior[chosen]
     scaled = unit[:, None] * 0.5 * (information + information.T) * unit + RIDGE * np.eye(len(chosen))
     coordinates = solve_triangular(cholesky(scaled, lower=True), (by_weight * unit).T, lower=True).T
-    scale = np.einsum("ns,ns->n", posterior.probabilities, posterior.scales)[~posterior.is_known]
-    return MeanUncertainty(scale[:, None] * coordinates, len(prior))
+    return MeanUncertainty(posterior.scales[~posterior.is_known, None] * coordinates, len(prior))
 
 
 def _features(

@@ -1,28 +1,31 @@
 """Inference of predicted numbers together with the discrete variables on which they depend.
 
-Numbers whose discrete variables are known have a Gaussian distribution, and their marginals are exact. An observed number whose
-discrete variable x is unknown is evidence about x: a factor over x with the density of the number in each state. If the number is
-also linked to other numbers, its density depends on theirs, and the two distributions are computed in turn by expectation
-propagation (Minka 2001): each such number sends its deviation to the others as a Gaussian message.
+Numbers whose discrete variables are known have a Gaussian distribution, and their marginals are exact. An observed number with
+unknown discrete variables x, its *parents*, is evidence about x: a factor over x with the density of the number in each joint
+state. An unknown number is a mixture over the joint states of its parents; their probabilities are the joint marginals of a
+constant factor over these. If an observed number with parents is also linked to other numbers, its density depends on theirs, and
+the two distributions are computed in turn by expectation propagation (Minka 2001): each such number sends its deviation to the
+others as a Gaussian message.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from relcrf.backends.base import InferenceResult, Problem
 from relcrf.backends.learned_model import SEPARATE_LAYOUTS
 from relcrf.backends.number_model import NumberModel
+from relcrf.backends.number_states import JointStates, find_parents, state_moments
 from relcrf.backends.numeric_targets import without_numbers
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.features import Dense
-from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, lacks_states, numeric_graph, numeric_slots
+from relcrf.graph.features import Keyed
+from relcrf.graph.numeric_graph import NumericGraph, NumericTargets, lacks_states, numeric_graph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock
 from relcrf.inference.gaussian import CholeskyFactor, ConditionalPattern, NumberMarginals, PairWeights
@@ -40,7 +43,7 @@ TOLERANCE = 1e-4
 """Maximum change of a marginal probability, and of the mean of a deviation, in the last round."""
 
 MIN_VARIANCE = 1e-8
-"""Minimum variance of a deviation whose discrete variable is nearly certain."""
+"""Minimum variance of a deviation whose joint state is nearly certain."""
 
 NOTHING_INFERRED = InferenceResult(
     np.empty(0, dtype=np.int64),
@@ -57,13 +60,27 @@ DiscreteInference: TypeAlias = Callable[[Problem, dict[str, np.ndarray]], Infere
 """A function that infers the marginals of a problem without numbers with the given vectors."""
 
 
+class EvidenceFactors(NamedTuple):
+    """Factors over discrete variables with given tables.
+
+    Args:
+        scope: The variables of each factor, ascending, shape (n, arity).
+        sizes: Number of states of each variable of a factor.
+        table: Log potentials of the joint states, shape (n, n_states).
+    """
+
+    scope: np.ndarray
+    sizes: tuple[int, ...]
+    table: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class JointPosterior:
     """The posterior distribution of the discrete variables and the numbers of a problem.
 
-    A free number in state x of its unknown discrete variable has the mean `means[:, x] + scales[:, x] * u`. The deviations u of
-    the numbers that are not `is_known` have a Gaussian distribution with the covariance matrix `inverse`; their means are its
-    product with (shift - the product of Q and the deviations of the known numbers).
+    In a joint state of its parents, a free number has the value `mean + scale * u`. The deviations u of the numbers that are not
+    `is_known` have a Gaussian distribution with the covariance matrix `inverse`; their means are its product with (shift - the
+    product of Q and the deviations of the known numbers).
 
     Args:
         inferred: The marginals of the free discrete variables and of the free numbers.
@@ -75,11 +92,11 @@ class JointPosterior:
         values: Value of each number, shape (n,); nan if it is free.
         is_known: Mask of the numbers whose value and deviation are known, shape (n,).
         deviations: Mean of each deviation, shape (n,).
-        shift: Message of each number with a known value and an unknown discrete variable, shape (n,); 0 for others.
+        shift: Message of each number with a known value and unknown parents, shape (n,); 0 for others.
         inverse: The covariance matrix of the numbers that are not `is_known`, in ascending order.
-        parent: The unknown discrete variable on which each number depends, shape (n,); -1 for none.
-        probabilities: Probability of each state of this variable, shape (n, n_states); 1 in state 0 without a variable.
-        means, scales: Mean and deviation of each number in each state, shape (n, n_states).
+        states: The joint states of the parents of each number; n_states of them in total.
+        probabilities: Probability of each joint state, shape (n_states,).
+        state_means, state_scales: Mean and deviation of the number in each joint state, shape (n_states,).
     """
 
     inferred: InferenceResult
@@ -93,10 +110,19 @@ class JointPosterior:
     deviations: np.ndarray
     shift: np.ndarray
     inverse: CholeskyFactor | EstimatedInverse
-    parent: np.ndarray
+    states: JointStates
     probabilities: np.ndarray
-    means: np.ndarray
-    scales: np.ndarray
+    state_means: np.ndarray
+    state_scales: np.ndarray
+
+    def expect(self, values: np.ndarray) -> np.ndarray:
+        """Return the expectation of values of the joint states of each number, shape (n,)."""
+        return self.states.expect(self.probabilities, values)
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """The expected scale of each number, shape (n,)."""
+        return self.expect(self.state_scales)
 
 
 def infer_with_numbers(problem: Problem, vectors: dict[str, np.ndarray], infer: DiscreteInference) -> InferenceResult:
@@ -112,7 +138,7 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
 
     Raises:
         DataError: If training saw no numbers (E225).
-        UsageError: If a number depends on several unknown discrete variables (E383).
+        UsageError: If the unknown discrete variables of numbers have too many joint states (E383).
     """
     targets, discrete = problem.numbers, without_numbers(problem)
     assert targets is not None
@@ -120,12 +146,11 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
     has_free = bool((discrete.roles == Role.FREE).any())
     deviations = _Deviations(numbers)
 
-    def with_evidence() -> tuple[Problem, dict[str, np.ndarray]]:
-        evidence = numbers.evidence(deviations.cavity_means, deviations.cavity_variances)
-        return _with_evidence(discrete, vectors, evidence)
-
     def infer_discrete() -> InferenceResult:
-        return infer(*with_evidence()) if has_free else NOTHING_INFERRED
+        if not has_free:
+            return NOTHING_INFERRED
+        factors = numbers.factors(deviations.cavity_means, deviations.cavity_variances)
+        return infer(*_with_factors(discrete, vectors, factors))
 
     inferred = infer_discrete()
     probabilities = numbers.probabilities(inferred)
@@ -142,9 +167,10 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
         verdict = Verdict(status, n_rounds, change, "; ".join(filter(None, remarks)))
     if inferred.verdict.is_good and verdict.status != "exact":
         inferred = replace(inferred, verdict=verdict)
+    evidence = numbers.evidence(numbers.evidence_rows, deviations.cavity_means, deviations.cavity_variances)
     return JointPosterior(
         replace(inferred, numbers=numbers.marginals(probabilities, deviations)),
-        *with_evidence(),
+        *_with_factors(discrete, vectors, evidence),
         tuple(numbers.evidence_rows),
         numbers.numeric,
         deviations.pairs,
@@ -153,7 +179,7 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
         deviations.means,
         deviations.shift,
         deviations.inverse,
-        numbers.parent,
+        numbers.joint,
         probabilities,
         numbers.means,
         numbers.scales,
@@ -183,50 +209,36 @@ def leave_out_numbers(problem: Problem, model: NumberModel) -> NumberMarginals:
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """The numbers of a problem, with their distribution in each state of the discrete variable that is unknown.
+    """The numbers of a problem, with their distribution in each joint state of their parents.
 
     Args:
-        numeric: The graph of the numbers that are connected with free ones or have an unknown variable; its means and precisions
-            are those in state 0 of unknown variables.
+        numeric: The graph of the numbers that are connected with free ones or have parents, without the factors over parents.
         values: Value of each number, shape (n,); nan if it is free.
-        parent: The unknown discrete variable on which each number depends, shape (n,); -1 for none.
-        cardinality: Number of states of this variable, shape (n,); 1 for none.
-        means, scales: Mean and deviation of each number in each state, shape (n, n_states); states beyond the cardinality repeat
-            the last one.
+        joint: The joint states of the parents; n_states of them in total.
+        means, scales: Mean and deviation of the number in each joint state, shape (n_states,).
     """
 
     numeric: NumericGraph
     weights: NumberWeights
     values: np.ndarray
-    parent: np.ndarray
-    cardinality: np.ndarray
+    joint: JointStates
     means: np.ndarray
     scales: np.ndarray
 
     @classmethod
     def from_problem(cls, problem: Problem, targets: NumericTargets, model: NumberModel) -> _Numbers:
-        states, weights = np.where(problem.roles == Role.CLAMPED, problem.states, -1), model.weights
-        all_parents = _unknown_parents(targets, problem)
-        is_parent = np.zeros(len(states), dtype=bool)
-        is_parent[all_parents[all_parents >= 0]] = True
-        graphs: list[NumericGraph] = []
-        for state in range(int(problem.graph.cardinality[is_parent].max(initial=1))):
-            chosen = np.where(is_parent, np.minimum(state, problem.graph.cardinality - 1), states)
-            graph = numeric_graph(targets, chosen)
-            present = problem.roles[graph.variables] != Role.ABSENT
-            graphs.append((graph if not graphs else graph.without_pairs()).select(present))
-        role, parent = problem.roles[graphs[0].variables], all_parents[graphs[0].variables]
-        linked = model.select(graphs[0], (role == Role.CLAMPED) & (parent < 0))
-        is_used = (role == Role.FREE) | ((role == Role.CLAMPED) & (parent >= 0))
-        used = (np.bincount(linked.component, is_used) > 0)[linked.component]
-        numeric, parent = linked.select(used), parent[used]
-        is_known = problem.roles[numeric.variables] == Role.CLAMPED
-        values = np.where(is_known, targets.values[numeric.variables], np.nan)
-        cardinality = np.where(parent >= 0, problem.graph.cardinality[parent], 1)
-        means = np.stack([weights.mean(graph)[used] for graph in graphs], axis=1)
-        log_precisions = np.stack([weights.log_precision(graph)[used] for graph in graphs], axis=1)
-        scales = np.exp(-0.5 * log_precisions)
-        return cls(numeric, weights, values, parent, cardinality, means, scales)
+        roles, states = problem.roles, np.where(problem.roles == Role.CLAMPED, problem.states, -1)
+        number, parent = find_parents(targets, roles)
+        graph = numeric_graph(targets, states)
+        graph = graph.select(roles[graph.variables] != Role.ABSENT)
+        is_free = roles[graph.variables] == Role.FREE
+        has_parents = np.isin(graph.variables, number)
+        linked = model.select(graph, ~is_free & ~has_parents)
+        numeric = linked.select((np.bincount(linked.component, is_free | has_parents) > 0)[linked.component])
+        values = np.where(roles[numeric.variables] == Role.CLAMPED, targets.values[numeric.variables], np.nan)
+        joint = JointStates.build(numeric, targets, number, parent)
+        moments = state_moments(joint, numeric, targets, model.weights, roles, states)
+        return cls(numeric, model.weights, values, joint, *moments)
 
     @cached_property
     def is_known(self) -> np.ndarray:
@@ -235,67 +247,87 @@ class _Numbers:
 
     @cached_property
     def is_uncertain(self) -> np.ndarray:
-        """The mask of the known numbers whose deviation is unknown, because their discrete variable is."""
-        return np.asarray(self.is_known & (self.parent >= 0))
-
-    @cached_property
-    def is_possible(self) -> np.ndarray:
-        """The mask of the states of each number, shape (n, n_states)."""
-        return np.asarray(np.arange(self.means.shape[1]) < self.cardinality[:, None])
+        """The mask of the known numbers whose deviation is unknown, because their joint state is."""
+        return np.asarray(self.is_known & (self.joint.n_parents > 0))
 
     @cached_property
     def deviations(self) -> np.ndarray:
-        """The deviation of each number in each state, shape (n, n_states); 0 for free numbers."""
-        values = np.where(self.is_known, self.values, 0.0)[:, None]
-        deviations: np.ndarray = (values - self.means) / self.scales
-        deviations[~self.is_known] = 0.0
-        return deviations
+        """The deviation of the number in each joint state, shape (n_states,); 0 for free numbers."""
+        row = self.joint.row
+        return np.where(self.is_known[row], (self.values[row] - self.means) / self.scales, 0.0)
 
     @cached_property
     def evidence_rows(self) -> list[np.ndarray]:
-        """The numbers that are evidence about discrete variables, by the cardinality of these variables."""
-        sizes = np.unique(self.cardinality[self.is_uncertain])
-        return [np.flatnonzero(self.is_uncertain & (self.cardinality == size)) for size in sizes]
+        """The numbers that are evidence about discrete variables, by the cardinalities of these variables."""
+        return [rows for _, rows in self.joint.shapes(self.is_uncertain)]
 
-    def evidence(self, means: np.ndarray, variances: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the factors over discrete variables, by cardinality: variables, and log densities of shape (n, n_states).
+    @cached_property
+    def factor_rows(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The numbers with a factor over their parents in inference, by cardinalities, and the factor of each.
+
+        These are the numbers of `evidence_rows`, and free ones with several parents. Numbers of the same parents share a factor,
+        because belief propagation is approximate if two factors have several variables in common.
+        """
+        parents, chosen = self.joint.parents, self.is_uncertain | (self.joint.n_parents > 1)
+        groups = [rows for _, rows in self.joint.shapes(chosen)]
+        return [(rows, np.unique(parents[rows], axis=0, return_inverse=True)[1].ravel()) for rows in groups]
+
+    def factors(self, means: np.ndarray, variances: np.ndarray) -> list[EvidenceFactors]:
+        """Return the factors of inference; for the arguments see `evidence`."""
+        evidence = self.evidence([rows for rows, _ in self.factor_rows], means, variances)
+        merged = []
+        for (_, factor), one in zip(self.factor_rows, evidence, strict=True):
+            n = int(factor.max()) + 1
+            scope, table = np.empty((n, one.scope.shape[1]), dtype=np.int64), np.zeros((n, one.table.shape[1]))
+            scope[factor] = one.scope
+            np.add.at(table, factor, one.table)
+            merged.append(EvidenceFactors(scope, one.sizes, table))
+        return merged
+
+    def evidence(self, groups: list[np.ndarray], means: np.ndarray, variances: np.ndarray) -> list[EvidenceFactors]:
+        """Return a factor over the parents of each number of some groups: its log density, which is constant for a free number.
 
         Args:
             means, variances: Mean and variance of the deviation of each number, given the others, shape (n,).
         """
         factors = []
-        for rows in self.evidence_rows:
-            size = int(self.cardinality[rows[0]])
-            error = self.deviations[rows, :size] - means[rows, None]
-            table = -0.5 * error**2 / variances[rows, None] - np.log(self.scales[rows, :size])
-            factors.append((self.parent[rows], table - table.max(axis=1, keepdims=True)))
+        for rows in groups:
+            cells, n_parents = self.joint.of_numbers(rows), int(self.joint.n_parents[rows[0]])
+            error = self.deviations[cells] - means[rows, None]
+            table = -0.5 * error**2 / variances[rows, None] - np.log(self.scales[cells])
+            table = np.where(self.is_known[rows, None], table - table.max(axis=1, keepdims=True), 0.0)
+            sizes = tuple(self.joint.cardinality[rows[0], :n_parents].tolist())
+            factors.append(EvidenceFactors(self.joint.parents[rows, :n_parents], sizes, table))
         return factors
 
     def probabilities(self, inferred: InferenceResult) -> np.ndarray:
-        """Return the probability of each state of each number, shape (n, n_states); 1 in state 0 without unknown variable."""
-        n_states = self.means.shape[1]
-        out = np.zeros((len(self.means), n_states))
-        out[:, 0] = 1.0
-        rows = np.flatnonzero(self.parent >= 0)
-        start = inferred.state_start[np.searchsorted(inferred.variables, self.parent[rows])]
-        last_state = self.cardinality[rows] - 1
-        cells = np.minimum(start[:, None] + np.arange(n_states), (start + last_state)[:, None])
-        out[rows] = np.where(self.is_possible[rows], inferred.marginals[cells], 0.0)
+        """Return the probability of each joint state, shape (n_states,)."""
+        joint = self.joint
+        out = np.ones(int(joint.start[-1]))
+        for _, rows in joint.shapes(joint.n_parents == 1):
+            start = inferred.state_start[np.searchsorted(inferred.variables, joint.parents[rows, 0])]
+            out[joint.of_numbers(rows)] = inferred.marginals[start[:, None] + np.arange(joint.sizes[rows[0]])]
+        first = 0
+        for rows, factor in self.factor_rows:
+            if joint.n_parents[rows[0]] > 1:
+                shape = int(factor.max()) + 1, int(joint.sizes[rows[0]])
+                tables = inferred.joint_marginals[first : first + math.prod(shape)].reshape(shape)
+                out[joint.of_numbers(rows)] = tables[factor]
+                first += math.prod(shape)
         return out
 
     def marginals(self, probabilities: np.ndarray, deviations: _Deviations) -> NumberMarginals:
-        """Return the mean and the deviation of each free number: those of the mixture of its states."""
-        rows = np.flatnonzero(~self.is_known)
-        means = self.means[rows] + self.scales[rows] * deviations.means[rows, None]
-        variances = self.scales[rows] ** 2 * deviations.variances[rows, None]
-        share = probabilities[rows]
-        mean = (share * means).sum(axis=1)
-        variance = (share * (variances + (means - mean[:, None]) ** 2)).sum(axis=1)
-        return NumberMarginals(self.numeric.variables[rows], mean, np.sqrt(variance))
+        """Return the mean and the deviation of each free number: those of the mixture of its joint states."""
+        joint, rows = self.joint, np.flatnonzero(~self.is_known)
+        means = self.means + self.scales * deviations.means[joint.row]
+        mean = joint.expect(probabilities, means)
+        variances = self.scales**2 * deviations.variances[joint.row] + (means - mean[joint.row]) ** 2
+        deviation = np.sqrt(joint.expect(probabilities, variances))
+        return NumberMarginals(self.numeric.variables[rows], mean[rows], deviation[rows])
 
 
 class _Deviations:
-    """The Gaussian distribution of the unknown deviations, with the messages of numbers whose discrete variable is unknown.
+    """The Gaussian distribution of the unknown deviations, with the messages of known numbers whose joint state is unknown.
 
     Attributes:
         means, variances: Moments of each deviation, shape (n,).
@@ -318,7 +350,8 @@ class _Deviations:
 
     def _refresh(self) -> None:
         pattern, unknown = self._pattern, self._pattern.unknown
-        u, self.inverse = pattern.condition(self.pairs, self._numbers.deviations[:, 0], self._precision, self.shift)
+        known = self._numbers.deviations[self._numbers.joint.start[:-1]]
+        u, self.inverse = pattern.condition(self.pairs, known, self._precision, self.shift)
         variances = np.zeros(len(u))
         variances[unknown] = self.inverse.variances
         self.means, self.variances = u, variances
@@ -333,17 +366,17 @@ class _Deviations:
         """Set the messages so that each deviation has the moments that the probabilities of its states imply.
 
         Args:
-            probabilities: Probability of each state of each number, shape (n, n_states).
+            probabilities: Probability of each joint state, shape (n_states,).
             share_of_new: Share of the new messages in a mean with the old ones, which damps oscillations.
 
         Returns:
             The largest change of the mean of a deviation.
         """
-        before = self.means
+        before, joint, values = self.means, self._numbers.joint, self._numbers.deviations
         rows = np.flatnonzero(self._numbers.is_uncertain)
-        share, values = probabilities[rows], self._numbers.deviations[rows]
-        mean = (share * values).sum(axis=1)
-        variance = np.maximum((share * (values - mean[:, None]) ** 2).sum(axis=1), MIN_VARIANCE)
+        mean = joint.expect(probabilities, values)
+        variance = np.maximum(joint.expect(probabilities, (values - mean[joint.row]) ** 2)[rows], MIN_VARIANCE)
+        mean = mean[rows]
         cavity = self.cavity_variances[rows]
         precision = np.maximum(1.0 / variance - 1.0 / cavity, 0.0)
         shift = mean * (precision + 1.0 / cavity) - self.cavity_means[rows] / cavity
@@ -353,47 +386,23 @@ class _Deviations:
         return float(np.abs(self.means - before).max(initial=0.0))
 
 
-def _unknown_parents(targets: NumericTargets, problem: Problem) -> np.ndarray:
-    """Return the free discrete variable on which each variable, if it is a number, depends, shape (n_variables,); -1 for none."""
-    parent = np.full(len(problem.roles), -1, dtype=np.int64)
-    for group in targets.groups:
-        slots = numeric_slots(targets.graph, group)
-        if len(slots) == 2:
-            continue
-        number = group.scope[slots[0]]
-        for slot in set(range(len(group.scope))) - set(slots):
-            discrete = np.asarray(group.scope[slot])
-            is_free = (problem.roles[discrete] == Role.FREE) & (problem.roles[number] != Role.ABSENT)
-            before = parent[number]
-            parent[number[is_free]] = discrete[is_free]
-            # The other value is that of an earlier template, or of another factor of this one.
-            is_other = is_free & (((before >= 0) & (before != discrete)) | (parent[number] != discrete))
-            if is_other.any():
-                block = targets.graph.layout.blocks[group.block].name
-                message = (
-                    f"a number of template '{block}' depends on two unknown discrete values, but only one is supported"
-                )
-                hint = "write separate templates for the discrete terms, or provide the values of one of them"
-                raise UsageError(Diagnostic("E383", message, hint=hint))
-    return parent
-
-
-def _with_evidence(
-    discrete: Problem, vectors: dict[str, np.ndarray], evidence: list[tuple[np.ndarray, np.ndarray]]
+def _with_factors(
+    discrete: Problem, vectors: dict[str, np.ndarray], groups: list[EvidenceFactors]
 ) -> tuple[Problem, dict[str, np.ndarray]]:
-    """Return the problem and the vectors with factors whose tables are given, see `_Numbers.evidence`."""
-    graph, fixed = discrete.graph, []
-    for variables, table in evidence:
-        size = table.shape[1]
-        identity = tuple(map(tuple, np.eye(size).tolist()))
-        block = WeightBlock(f"numbers with {size} states", size, size, identity, fixed=True)
-        group = FactorGroup((variables.astype(np.int32),), (size,), Dense(table), None, len(graph.layout.blocks))
+    """Return the problem and the vectors with factors whose tables are given."""
+    graph = discrete.graph
+    for scope, sizes, table in groups:
+        n, n_states = table.shape
+        block = WeightBlock(f"numbers with {n_states} states", n, n_states, fixed=True)
+        variables = tuple(np.ascontiguousarray(scope.T, dtype=np.int32))
+        features = Keyed(np.arange(n, dtype=np.int32), np.ones((n, 1)), n)
+        group = FactorGroup(
+            variables, sizes, features, None, len(graph.layout.blocks), needs_marginals=len(variables) > 1
+        )
         graph = graph.with_groups((group,), block)
-        fixed.append(np.eye(size).ravel())
-    if not evidence:
-        return discrete, vectors
+    values = [group.table.ravel() for group in groups]
     extended = {
-        name: vector if name in SEPARATE_LAYOUTS else np.concatenate((vector, *fixed))
+        name: vector if name in SEPARATE_LAYOUTS else np.concatenate((vector, *values))
         for name, vector in vectors.items()
     }
     return replace(discrete, graph=graph), extended

@@ -18,7 +18,9 @@ from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.ess import EssBackend
 from relcrf.backends.forest_numbers import Summary, learn_forest
 from relcrf.backends.number_model import NumberModel
+from relcrf.backends.number_states import find_parents
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
+from relcrf.backends.whole_graph import AbstractWholeGraphBackend
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.graph.numeric_graph import (
     NumericGraph,
@@ -109,8 +111,7 @@ def fit_with_numbers(
     if (discrete.roles == Role.FREE).any():
         learned = fit(discrete)
         chosen = learned.system
-        # A number is evidence about its discrete variable as a factor, which a backend without factors would ignore.
-        if chosen is not None and _has_mixed_templates(problem) and chosen.conditional_graph(discrete) is None:
+        if chosen is not None and not _uses_evidence(chosen, problem, discrete):
             dense = make_backend("dense")
             learned = replace(dense.fit(discrete, monitor), system=dense)
     else:
@@ -120,6 +121,18 @@ def fit_with_numbers(
     vectors = numbers.model.add_to(learned.vectors, problem.numbers, problem.graph.layout)
     summary = {**learned.summary, "numbers": numbers.n_known, "numeric_l2": numbers.l2, **numbers.summary}
     return replace(learned, vectors=vectors, stages=(*learned.stages, *numbers.stages), summary=summary, moments=None)
+
+
+def _uses_evidence(backend: AbstractBackend, problem: Problem, discrete: Problem) -> bool:
+    """Return True if a backend uses the evidence of numbers about discrete variables, which consists of factors.
+
+    Only inference on the whole graph supports all factors over several variables.
+    """
+    assert problem.numbers is not None
+    if not _has_mixed_templates(problem) or isinstance(backend, AbstractWholeGraphBackend):
+        return True
+    number, _ = find_parents(problem.numbers, np.full_like(problem.roles, Role.FREE))
+    return bool((np.diff(number) != 0).all()) and backend.conditional_graph(discrete) is not None
 
 
 def _require_number_settings(problem: Problem, backend: AbstractBackend) -> None:

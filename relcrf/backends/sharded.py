@@ -22,7 +22,7 @@ from relcrf.inference.result import Verdict
 
 T = TypeVar("T")
 
-RESULT_FILES = ("result_variables", "marginals", "map_states", "edges")
+RESULT_FILES = ("result_variables", "marginals", "map_states", "edges", "joint_marginals")
 """Names of the files with the inference results of a shard."""
 
 BYTES_PER_FACTOR = 300
@@ -104,6 +104,8 @@ def infer_shards(
     state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
     edges = []
+    groups = [group for group in problem.graph.groups if group.needs_marginals]
+    tables = [np.empty((group.n_factors, group.n_joint_states)) for group in groups]
     for path in problem.shards:
         arrays = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in RESULT_FILES}
         positions = np.searchsorted(variables, arrays["result_variables"])
@@ -112,12 +114,25 @@ def infer_shards(
         marginals[start + np.arange(len(start))] = arrays["marginals"]
         states[positions] = arrays["map_states"]
         edges.append(arrays["edges"])
+        first = 0
+        for group, table in zip(groups, tables, strict=True):
+            in_shard = np.isin(group.scope[0], arrays["result_variables"])
+            last = first + int(in_shard.sum()) * group.n_joint_states
+            table[in_shard] = arrays["joint_marginals"][first:last].reshape(-1, group.n_joint_states)
+            first = last
     verdicts = [verdict for _, verdict in results]
     verdict = next((v for v in verdicts if not v.is_good), next(iter(verdicts), Verdict("exact")))
     log_partition = float(sum(value for value, _ in results))
     all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
     return InferenceResult(
-        variables, state_start, marginals, all_edges, log_partition, verdict, find_map_states=lambda: states
+        variables,
+        state_start,
+        marginals,
+        all_edges,
+        log_partition,
+        verdict,
+        find_map_states=lambda: states,
+        joint_marginals=np.concatenate([np.empty(0), *(table.ravel() for table in tables)]),
     )
 
 
@@ -157,7 +172,13 @@ def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, Sh
     problem = Problem(loaded.graph, loaded.roles, loaded.states)
     result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
     variables = loaded.variables
-    arrays = (variables[result.variables], result.marginals, result.map_states, variables[result.edges])
+    arrays = (
+        variables[result.variables],
+        result.marginals,
+        result.map_states,
+        variables[result.edges],
+        result.joint_marginals,
+    )
     for name, array in zip(RESULT_FILES, arrays, strict=True):
         partial_file = shard / f".{name}.{os.getpid()}.npy"
         np.save(partial_file, array, allow_pickle=False)

@@ -152,20 +152,18 @@ def ask(
 def build_selection(posterior: JointPosterior, coordinates: np.ndarray, weights: np.ndarray) -> VarianceSelection:
     """Return the selection among the numbers that are not `is_known` in a posterior.
 
-    A number that depends on an unknown category has the variance of the mixture; that part of it which the other numbers do not
+    A number that depends on unknown categories has the variance of the mixture; that part of it which the other numbers do not
     share is noise.
 
     Args:
         coordinates: See `MeanUncertainty`.
         weights: Weight of the variance of each number, shape (n,).
     """
-    rows = ~posterior.is_known
-    share, means, scales = posterior.probabilities[rows], posterior.means[rows], posterior.scales[rows]
-    scale = (share * scales).sum(axis=1)
-    means = means + scales * posterior.deviations[rows, None]
-    center = (share * means).sum(axis=1)
-    spread = (share * (means - center[:, None]) ** 2).sum(axis=1)
-    noise = spread + ((share * scales**2).sum(axis=1) - scale**2) * posterior.inverse.variances
+    rows, row = ~posterior.is_known, posterior.states.row
+    scale = posterior.scales[rows]
+    means = posterior.state_means + posterior.state_scales * posterior.deviations[row]
+    spread = posterior.expect((means - posterior.expect(means)[row]) ** 2)[rows]
+    noise = spread + (posterior.expect(posterior.state_scales**2)[rows] - scale**2) * posterior.inverse.variances
     return VarianceSelection(posterior.inverse, scale, np.maximum(noise, 0.0), coordinates, weights)
 
 

@@ -33,8 +33,7 @@ def format_number(value: float, scale: float, *, sign: bool = False) -> str:
 
 def known_number(grounding: Grounding, posterior: JointPosterior, row: int) -> Neighbour:
     """Return a known number of a posterior with its value."""
-    scale = float(posterior.probabilities[row] @ posterior.scales[row])
-    text = format_number(float(posterior.values[row]), scale)
+    text = format_number(float(posterior.values[row]), float(posterior.scales[row]))
     return Neighbour(grounding.variable_name(int(posterior.numeric.variables[row])), text, 1.0, is_observed=True)
 
 

@@ -194,13 +194,8 @@ class _NumberContributions:
 
     @cached_property
     def _probabilities(self) -> np.ndarray:
-        """The probability of each state of the unknown discrete variable, shape (n_states,); 1 without a variable."""
-        return np.asarray(self.posterior.probabilities[self.row])
-
-    @cached_property
-    def _scale(self) -> float:
-        """The mean of the number's scale over the states of its discrete variable."""
-        return float(self._probabilities @ self.posterior.scales[self.row])
+        """The probability of each joint state of the unknown discrete variables, shape (n_states,); 1 without them."""
+        return np.asarray(self.posterior.probabilities[self.posterior.states.of_number(self.row)])
 
     def contributions(self) -> tuple[Contribution, ...]:
         """Return the constant, followed by the other contributions, largest first."""
@@ -215,7 +210,8 @@ class _NumberContributions:
         """Return the standard deviation of the number if no other number is known."""
         row = self.row
         variance = 1.0 if self._model.weights.is_forest else self._variance_alone()
-        means, variances = self.posterior.means[row], self.posterior.scales[row] ** 2 * variance
+        states = self.posterior.states.of_number(row)
+        means, variances = self.posterior.state_means[states], self.posterior.state_scales[states] ** 2 * variance
         center = float(self._probabilities @ means)
         return math.sqrt(float(self._probabilities @ (variances + (means - center) ** 2)))
 
@@ -232,7 +228,7 @@ class _NumberContributions:
     def _own_contributions(self) -> Iterator[Contribution]:
         """Yield a contribution for each template over the number alone or with discrete variables.
 
-        With an unknown discrete variable, the amounts of its states are weighted with their probabilities.
+        With unknown discrete variables, the amounts of their joint states are weighted with their probabilities.
         """
         found: dict[tuple[str, tuple[int, ...]], list[FeatureContribution]] = {}
         graph, names = self.targets.graph, self.grounding.group_names
@@ -251,38 +247,37 @@ class _NumberContributions:
             yield _sum_of(kind, neighbours, merge_features(features))
 
     def _feature_contributions(self, template: str, group: FactorGroup, factor: int) -> Iterator[FeatureContribution]:
-        """Yield the contributions of the features of one factor, for each state of an unknown discrete variable."""
-        graph, parent = self.targets.graph, int(self.posterior.parent[self.row])
-        matrix, info = graph.layout.matrix(self.vectors["weights"], group.block), self.grounding.templates[group.block]
-        scope = [int(place[factor]) for place in group.scope]
-        joint = sum(
-            stride * int(self.problem.states[one])
-            for one, stride, size in zip(scope, group.strides, group.cardinalities, strict=True)
-            if size > 1 and one != parent
-        )
-        stride = sum(step for one, step in zip(scope, group.strides, strict=True) if one == parent)
-        states = range(self.problem.graph.cardinality[parent]) if stride else range(1)
+        """Yield the contributions of the features of one factor, for each joint state of its unknown discrete variables."""
+        posterior, states = self.posterior, np.where(self.problem.roles == Role.CLAMPED, self.problem.states, -1)
+        matrix = self.targets.graph.layout.matrix(self.vectors["weights"], group.block)
+        info, scope = self.grounding.templates[group.block], [int(place[factor]) for place in group.scope]
+        _, _, joint = posterior.states.of_factors(group, np.array([factor]), np.array([self.row]), states)
+        shares = np.bincount(joint, self._probabilities)
+        free = [k for k, one in enumerate(scope) if one in posterior.states.parents[self.row] and one not in scope[:k]]
         for feature, value in group.features.row(factor):
             key, name = info.feature_name(feature)
-            for state in states:
-                weight = float(matrix[feature, joint + stride * state])
-                keys = (*key, self.grounding.find_block(parent).values[state]) if stride else key
-                probability = float(self._probabilities[state]) if stride else 1.0
-                yield FeatureContribution(template, ", ".join(keys), name, value, probability * weight * value)
+            for state in np.unique(joint).tolist():
+                each = np.unravel_index(state, group.cardinalities)
+                keys = (*key, *(self.grounding.find_block(scope[k]).values[int(each[k])] for k in free))
+                amount = float(shares[state] * matrix[feature, state]) * value
+                yield FeatureContribution(template, ", ".join(keys), name, value, amount)
 
     def _category(self, variable: int) -> Neighbour:
         """Return a discrete variable with its observed or its most probable state."""
         name, values = self.grounding.variable_name(variable), self.grounding.find_block(variable).values
         if self.problem.roles[variable] == Role.CLAMPED:
             return Neighbour(name, values[self.problem.states[variable]], 1.0, is_observed=True)
-        best = int(self._probabilities.argmax())
-        return Neighbour(name, values[best], float(self._probabilities[best]), is_observed=False)
+        inferred = self.posterior.inferred
+        start = inferred.state_start[np.searchsorted(inferred.variables, variable)]
+        probabilities = inferred.marginals[start : start + len(values)]
+        best = int(probabilities.argmax())
+        return Neighbour(name, values[best], float(probabilities[best]), is_observed=False)
 
     def _neighbour_contributions(self) -> Iterator[Contribution]:
         """Yield the contribution of each known number with links to the number, directly or through unknown numbers.
 
         A contribution is divided among the templates of the links between the known number and unknown ones. A known number
-        whose discrete variable is unknown is not divided.
+        that depends on an unknown discrete variable is not divided.
         """
         posterior = self.posterior
         source, group, amount = self._link_amounts()
@@ -295,7 +290,7 @@ class _NumberContributions:
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         names = self.grounding.group_names
-        deviations = posterior.values - np.einsum("ns,ns->n", posterior.probabilities, posterior.means)
+        deviations = posterior.values - posterior.expect(posterior.state_means)
         by_source: dict[int, list[FeatureContribution]] = {}
         others: list[FeatureContribution] = []
         for key, place, part in zip(keys.tolist(), rank[of_source].tolist(), amounts.tolist(), strict=True):
@@ -317,7 +312,7 @@ class _NumberContributions:
         unknown = np.flatnonzero(is_unknown)
         gain = np.zeros(len(is_unknown))
         indicator = (unknown == self.row).astype(np.float64)
-        gain[unknown] = self._scale * posterior.inverse.solve(indicator)
+        gain[unknown] = posterior.scales[self.row] * posterior.inverse.solve(indicator)
         group = np.tile(numeric.group, 2)
         near = np.concatenate((numeric.first, numeric.second))
         far = np.concatenate((numeric.second, numeric.first)).astype(np.int64)

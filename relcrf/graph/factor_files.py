@@ -38,6 +38,7 @@ class ColumnWriter:
             "features": self.describe_features(group.features),
             "patterns": None if group.patterns is None else self.write(group.patterns),
             "block": group.block,
+            "needs_marginals": group.needs_marginals,
         }
         if isinstance(scope, RepeatedScope):
             offsets = [self.write(column) for column in scope.offsets]
@@ -79,7 +80,14 @@ def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
         scope = tuple(_read_column(folder, name) for name in description["scope"])
     patterns = None if description["patterns"] is None else _read_column(folder, description["patterns"])
     features = _read_features(folder, description["features"])
-    group = FactorGroup(scope, tuple(description["cardinalities"]), features, patterns, description["block"])
+    group = FactorGroup(
+        scope,
+        tuple(description["cardinalities"]),
+        features,
+        patterns,
+        description["block"],
+        bool(description.get("needs_marginals", False)),
+    )
     if not _is_consistent(group):
         raise ValueError("the columns of a factor group have inconsistent shapes or types")
     return group

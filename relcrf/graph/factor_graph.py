@@ -71,6 +71,7 @@ class FactorGroup:
         patterns: State patterns, shape (n_joint_states, n_patterns); None stands for the identity matrix: each joint
             state has a separate weight.
         block: Index of the group's weight block in the layout.
+        needs_marginals: Whether inference returns the joint marginals of the factors, see `joint_marginals.py`.
     """
 
     scope: Sequence[np.ndarray]
@@ -78,6 +79,7 @@ class FactorGroup:
     features: AbstractFeatures
     patterns: np.ndarray | None
     block: int
+    needs_marginals: bool = False
 
     @property
     def n_factors(self) -> int:

@@ -45,9 +45,12 @@ class NumberWeights:
         return np.asarray(self.offset[graph.attribute, 0] + graph.mean @ self.weights)
 
     def log_precision(self, graph: NumericGraph) -> np.ndarray:
-        """Return the log precision of each variable, shape (n,); its difference from the offset is limited."""
-        difference = np.clip(graph.log_precision @ self.weights, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
-        return np.asarray(self.offset[graph.attribute, 1] + difference)
+        """Return the log precision of each variable, shape (n,)."""
+        return self.bounded_log_precision(graph.attribute, graph.log_precision @ self.weights)
+
+    def bounded_log_precision(self, attribute: np.ndarray, difference: np.ndarray) -> np.ndarray:
+        """Return the log precisions of variables by their attributes and their differences from the offset, which are limited."""
+        return np.asarray(self.offset[attribute, 1] + np.clip(difference, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT))
 
     def pairs(self, graph: NumericGraph) -> PairWeights:
         """Return the precision matrix of the deviations."""

@@ -220,20 +220,6 @@ def test_other_backends_raise_e378(linked, backend):
     assert error.value.diagnostics[0].code == "E378"
 
 
-def test_a_number_of_two_unknown_discrete_values_raises_e383():
-    """The two may be in one template or in different ones."""
-    neighbour = "template neighbour(a: House, b: House) where Near(a, b) over a.price, b.kind\n"
-    train, test = houses(60, 0), houses(6, 1, unknown=0.5, unknown_kinds=1.0)
-    test["near"] = {"a": [0, 2], "b": [1, 3]}
-    twice = {**test, "near": {"a": [0, 0], "b": [1, 3]}}
-    without_kinds = MIXED.replace("template kind(h: House) over h.price, h.kind\n", "")
-    for text, tables in ((MIXED + neighbour, test), (without_kinds + neighbour, twice)):
-        with pytest.raises(UsageError) as error:
-            predict(text, train, test=tables)
-        assert error.value.diagnostics[0].code == "E383"
-    predict(without_kinds + neighbour, train, test=test)
-
-
 def coverage(prediction, truth, probability):
     low, high = prediction.intervals(coverage=probability)
     values = truth[prediction.variables()]

@@ -8,6 +8,7 @@ import pytest
 from gaussians import dense_distribution
 from houses import DECLARATIONS, KIND_LEVELS, MIXED, NEAR, NEAR_PRICES, houses
 from tables import write_tables
+from trains import LINKS, TOGETHER, TRAINS, trains
 
 import relcrf
 from relcrf import api
@@ -120,18 +121,25 @@ def test_links_and_weights_are_reasons():
     assert "informs weights" in fit.ask(grounding, 1).requests[0].reason
 
 
-def test_numbers_of_unknown_kinds():
+def test_numbers_of_unknown_categories():
     """Their deviations are those of the prediction or larger, and a choice reduces the expected error."""
     tables = houses(40, 0, unknown=0.4, unknown_kinds=0.5)
     fit, grounding = fitted(MIXED + NEAR_PRICES, tables)
-    prediction, found = api.predict(fit, grounding), fit.ask(grounding, 40, attribute="price")
-    assert set(found.variables) == set(prediction.variables("price"))
-    order = np.searchsorted(prediction.variables("price"), found.variables)
-    deviations = prediction.deviations("price")[order]
-    assert all(r.deviation >= d * (1 - 1e-9) for r, d in zip(found.requests, deviations, strict=True))
-    assert found.expected_rmse_after == pytest.approx(0.0, abs=1e-9)
+    assert_uncertain_numbers_are_chosen(fit, grounding, "price")
     with pytest.raises(UsageError, match="E310"):
         fit.ask(grounding, 3)
+    fit = relcrf.parse(TRAINS + TOGETHER + LINKS).fit(relcrf.Dataset(trains(100, 0)), "dense")
+    grounding = fit.ground(relcrf.Dataset(trains(40, 1, unknown=0.4, unknown_categories=0.6)))
+    assert_uncertain_numbers_are_chosen(fit, grounding, "delay")
+
+
+def assert_uncertain_numbers_are_chosen(fit, grounding, attribute):
+    prediction, found = api.predict(fit, grounding), fit.ask(grounding, 40, attribute=attribute)
+    assert set(found.variables) == set(prediction.variables(attribute))
+    order = np.searchsorted(prediction.variables(attribute), found.variables)
+    deviations = prediction.deviations(attribute)[order]
+    assert all(r.deviation >= d * (1 - 1e-9) for r, d in zip(found.requests, deviations, strict=True))
+    assert found.expected_rmse_after == pytest.approx(0.0, abs=1e-9)
 
 
 def test_categories_in_models_with_numbers():

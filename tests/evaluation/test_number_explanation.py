@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gaussians import predict_plainly
 from houses import DECLARATIONS, KIND_LEVELS, MIXED, NEAR, NEAR_PRICES, houses
+from trains import LINKS, NEIGHBOURS, SEPARATE, TOGETHER, TRAINS, trains
 
 import relcrf
 from relcrf import api
@@ -193,6 +194,37 @@ def test_categories_are_explained_by_numbers(case):
                 log_odds = np.log(before[found.answer] / before[found.against])
                 assert one.amount == pytest.approx(found.log_odds - log_odds, abs=1e-9)
     assert n_numbers and (n_compared or case != "mixed")
+
+
+@pytest.mark.parametrize("form", [SEPARATE, TOGETHER, NEIGHBOURS])
+@pytest.mark.parametrize("backend", ["dense", "local"])
+def test_numbers_with_several_unknown_categories_are_explained(form, backend):
+    """Each factor contributes the expectation of its weights over the joint states of its unknown categories."""
+    fit = relcrf.parse(TRAINS + form + LINKS).fit(relcrf.Dataset(trains(100, 0)), backend)
+    tables = trains(12, 1, unknown=0.5, unknown_categories=0.7)
+    grounding = fit.ground(relcrf.Dataset(tables))
+    prediction = api.predict(fit, grounding)
+    names = grounding.variable_names(prediction.variables("delay")).tolist()
+    n_joint = 0
+    for name, mean in zip(names, prediction.means("delay"), strict=True):
+        found = fit.explain(grounding, name)
+        assert sum(one.amount for one in found.contributions) == pytest.approx(found.mean, abs=1e-9)
+        assert found.mean == pytest.approx(mean, abs=1e-3)
+        for one in found.contributions:
+            unknown = [each for each in one.neighbours if not each.is_observed]
+            parts = [part for part in one.features if part.template == "delay"]
+            assert all(len(part.key.split(", ")) == len(unknown) for part in parts if part.key)
+            n_joint += len(unknown) > 1
+    assert bool(n_joint) == (form != SEPARATE)
+    marginals = {}
+    for attribute in ("cause", "line"):
+        found = grounding.variable_names(prediction.variables(attribute)).tolist()
+        marginals |= dict(zip(found, prediction.probabilities(attribute), strict=True))
+    for name, probabilities in marginals.items():
+        found = fit.explain(grounding, name)
+        assert found.probabilities[found.answer] == pytest.approx(probabilities.max(), abs=1e-3)
+        total = sum(one.amount for one in found.contributions) + found.remainder
+        assert total == pytest.approx(found.log_odds, abs=1e-9)
 
 
 def test_flips_of_categories_in_models_with_numbers():

@@ -1,11 +1,10 @@
 """Selection of settings of models with numbers, and joint log-likelihoods, compared with dense distributions and enumeration."""
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from gaussians import predict_plainly
+from gaussians import predict_plainly, without
 from graphs import joint_score
 from houses import DECLARATIONS, MIXED, NEAR, NEAR_PRICES, houses
 from tables import write_tables
@@ -17,12 +16,6 @@ from relcrf.evaluation.splits import random_fold
 from relcrf.graph.numeric_graph import discrete_part
 
 GRID = {"l2": (0.1, 10.0, 1000.0)}
-
-
-def without(grounding, hidden):
-    """Return the ground graph without some labels and numbers."""
-    states = np.where(hidden, -1, grounding.states)
-    return replace(grounding, states=states, given_numbers=np.where(hidden, np.nan, grounding.numbers))
 
 
 @pytest.mark.parametrize("backend", ["dense", "ess", "pseudo", "local"])

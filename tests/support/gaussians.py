@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from graphs import joint_score
@@ -103,26 +105,52 @@ def predict_plainly(fit, grounding, states):
     return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
 
 
-def predict_by_enumeration(fit, grounding):
-    """Return the marginals of the unknown discrete variables, and the means and deviations of the unknown numbers.
+def without(grounding, hidden):
+    """Return the ground graph without some labels and numbers."""
+    states = np.where(hidden, -1, grounding.states)
+    return replace(grounding, states=states, given_numbers=np.where(hidden, np.nan, grounding.numbers))
 
-    The result enumerates the joint states of the discrete variables, which have the same number of states.
+
+class Enumeration(NamedTuple):
+    """All joint states of the unknown discrete variables, and the distribution of the unknown numbers in each of them.
+
+    Args:
+        free: The unknown discrete variables.
+        joint: The joint states, shape (n, n_free).
+        share: Probability of each joint state.
+        means, variances: Moments of each unknown number in each joint state, shape (n, n_numbers).
+        log_density: Log density of the known states and numbers, without the log partition function of the discrete variables.
     """
+
+    free: np.ndarray
+    joint: np.ndarray
+    share: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+    log_density: float
+
+
+def enumerate_states(fit, grounding) -> Enumeration:
     is_numeric, states = numeric_targets(grounding).mask, grounding.states.copy()
     free = np.flatnonzero((states < 0) & ~is_numeric)
     states[is_numeric] = 0
-    n_states = int(grounding.graph.cardinality[free].max(initial=1))
     discrete, weights = discrete_part(grounding.graph), fit.learned.vectors_for(grounding)["weights"]
-    joint = np.array(list(product(range(n_states), repeat=len(free)))).reshape(n_states ** len(free), len(free))
-    logs, means, squares = [], [], []
+    joint = np.array(list(product(*(range(n) for n in grounding.graph.cardinality[free].tolist()))), dtype=np.int64)
+    logs, means, variances = [], [], []
     for one in joint:
         states[free] = one
         mean, covariance, log_density = predict_plainly(fit, grounding, states)
         logs.append(joint_score(discrete, weights, states) + log_density)
         means.append(mean)
-        squares.append(covariance.diagonal() + mean**2)
-    share = np.exp(np.array(logs) - max(logs))
-    share /= share.sum()
-    mean = share @ np.array(means)
-    marginals = np.array([[share[joint[:, k] == state].sum() for state in range(n_states)] for k in range(len(free))])
-    return marginals.reshape(len(free), n_states), mean, np.sqrt(share @ np.array(squares) - mean**2)
+        variances.append(covariance.diagonal())
+    total = float(np.logaddexp.reduce(logs))
+    return Enumeration(free, joint, np.exp(np.array(logs) - total), np.array(means), np.array(variances), total)
+
+
+def predict_by_enumeration(fit, grounding):
+    """Return the marginal of each unknown discrete variable, and the means and deviations of the unknown numbers."""
+    found = enumerate_states(fit, grounding)
+    share, sizes = found.share, grounding.graph.cardinality[found.free].tolist()
+    mean = share @ found.means
+    marginals = [np.bincount(found.joint[:, k], share, size) for k, size in enumerate(sizes)]
+    return marginals, mean, np.sqrt(share @ (found.variances + found.means**2) - mean**2)

@@ -41,6 +41,9 @@ from relcrf.settings import field_types, setting_names
 
 T = TypeVar("T")
 
+MORE_ITERATIONS = "max_iterations=10000"
+"""A setting for the next training if learning did not converge: ten times the default of most backends."""
+
 
 @dataclass(frozen=True)
 class Problem:

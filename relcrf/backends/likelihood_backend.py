@@ -152,7 +152,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
     threshold: float = 0.9
     fraction: float = 0.0
     rounds: int = 3
-    max_iterations: int = 200
+    max_iterations: int = 1000
     tolerance: float = 1e-5
     optimiser: str = "lbfgs"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
+from relcrf.backends.base import MORE_ITERATIONS
 from relcrf.cli.output import print_line, print_note, print_table, print_wide_table
 from relcrf.data.split_plan import SplitPlan
 from relcrf.evaluation.evaluations import Evaluation
@@ -57,9 +58,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         if not results.converged(name):
             chosen = sorted({one.chosen for one in results.by_system[name] if one.chosen})
             option = (
-                f"--set {name}.max_iterations=1000"
-                if not chosen
-                else f"--backend {chosen[0]} --set max_iterations=1000"
+                f"--set {name}.{MORE_ITERATIONS}" if not chosen else f"--backend {chosen[0]} --set {MORE_ITERATIONS}"
             )
             print_note(f"{name} did not converge in at least one fold; raise the limit with {option}")
     seconds = {name: results.seconds(name) for name in evaluation.results}

@@ -14,7 +14,7 @@ import typer
 
 from relcrf import api
 from relcrf.backends import run_folder
-from relcrf.backends.base import AbstractBackend
+from relcrf.backends.base import MORE_ITERATIONS, AbstractBackend
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
@@ -318,7 +318,7 @@ def _convergence_hint(learned: LearnedModel) -> str:
             return f"the approximate likelihood jumps at these weights; use {option}, whose likelihood has no jumps"
         return "correct extreme values in the tables, which 'relcrf check' shows, or use a stronger penalty"
     is_out_of_time = "out of time" in learned.summary.values()
-    return f"raise the limit with {_limit_option(learned, 'max_seconds=3600' if is_out_of_time else 'max_iterations=1000')}"
+    return f"raise the limit with {_limit_option(learned, 'max_seconds=3600' if is_out_of_time else MORE_ITERATIONS)}"
 
 
 def _is_stalled(learned: LearnedModel) -> bool:

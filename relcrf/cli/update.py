@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from relcrf.backends import run_folder
+from relcrf.backends.base import MORE_ITERATIONS
 from relcrf.cli.frame_output import write_frame
 from relcrf.cli.options import GroundingOptions, RunArgument, SafeCsvOption, SessionOptions
 from relcrf.cli.output import print_json, print_line, print_note, print_notes, print_table
@@ -95,7 +96,7 @@ def _require_convergence(updated: Update) -> None:
     """Raise ConvergenceError if learning or inference did not converge."""
     backend = updated.learned.backend
     if not updated.learned.converged:
-        hint = "train again with a larger limit, e.g. --set max_iterations=1000"
+        hint = f"train again with a larger limit, e.g. --set {MORE_ITERATIONS}"
         raise ConvergenceError(Diagnostic("E401", f"learning by backend '{backend}' did not converge", hint=hint))
     if not updated.report.is_converged:
         hint = "train again with another method, --set inference=..."
@@ -119,7 +120,7 @@ def _print_report(updated: Update) -> None:
     if report.reason:
         print_note(f"all components were grounded and inferred again: {report.reason}")
     if not updated.learned.converged:
-        print_note("learning did not converge; train again with a larger limit, e.g. --set max_iterations=1000")
+        print_note(f"learning did not converge; train again with a larger limit, e.g. --set {MORE_ITERATIONS}")
     change = "" if report.weight_change is None else f" (largest change {report.weight_change:.3g})"
     weights = {
         "kept": "the weights were kept: labels and factors over labelled variables are the same",

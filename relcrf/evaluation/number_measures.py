@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from relcrf.evaluation.measures import Score
 from relcrf.inference.gaussian import NumberMarginals
@@ -64,7 +64,7 @@ class ScoredNumbers:
 
     def tail_probabilities(self) -> np.ndarray:
         """Return the probability of a larger deviation from the mean than that of each value, shape (n,)."""
-        return np.asarray(2.0 * norm.sf(np.abs(self.truth - self.means) / self.deviations))
+        return np.asarray(2.0 * ndtr(-np.abs(self.truth - self.means) / self.deviations))
 
     def score(self) -> Score:
         """Return the mean log density as log-likelihood, and the mean absolute error; a number has no accuracy."""
@@ -103,11 +103,12 @@ class ScoredNumbers:
         error = self.truth - self.means
         z = error / self.deviations
         # Gneiting & Raftery 2007, equation 21 with the formula for normal distributions.
-        crps = self.deviations * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - 1.0 / math.sqrt(math.pi))
+        density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        crps = self.deviations * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / math.sqrt(math.pi))
         return {
             "squared_error": error**2,
             "mae": np.abs(error),
             "crps": crps,
             "log_loss": 0.5 * z**2 + np.log(self.deviations) + 0.5 * math.log(2.0 * math.pi),
-            "coverage_90": (np.abs(z) <= norm.ppf(0.5 + 0.5 * COVERAGE)).astype(np.float64),
+            "coverage_90": (np.abs(z) <= ndtri(0.5 + 0.5 * COVERAGE)).astype(np.float64),
         }

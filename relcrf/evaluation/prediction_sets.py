@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from relcrf.backends.base import Problem
 from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage, require_one_condition
@@ -150,7 +150,7 @@ def _measure_system(
         if is_numeric:
             smallest = known.min_probability(coverage) if nearest is None else known.fill_nearby(nearest, coverage)
             contains[fold_of == number] = fold.tail_probabilities() >= smallest
-            sizes[fold_of == number] = 2.0 * norm.isf(0.5 * smallest) * fold.deviations
+            sizes[fold_of == number] = -2.0 * ndtri(0.5 * smallest) * fold.deviations
         else:
             sets = known.prediction_sets(fold.probabilities, coverage, each_value=each_value, nearby=nearest)
             contains[fold_of == number] = sets[np.arange(len(sets)), fold.truth]

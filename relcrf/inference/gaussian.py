@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from scipy.sparse.linalg import spilu
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from relcrf.inference.gaussian_estimates import EstimatedInverse, random_signs, sample_normal
 from relcrf.inference.result import Verdict
@@ -389,7 +389,7 @@ class NumberMarginals:
 
     def intervals(self, min_probability: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the limits of central intervals; larger deviations have the given probability, a number or of shape (n,)."""
-        half = norm.isf(0.5 * min_probability) * self.deviations
+        half = -ndtri(0.5 * min_probability) * self.deviations
         return self.means - half, self.means + half
 
     def select(self, chosen: np.ndarray) -> NumberMarginals:

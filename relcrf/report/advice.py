@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relcrf.backends.base import MORE_ITERATIONS
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.unseen_templates import BACKENDS_WITH_PROPAGATION, unseen_template_warnings
 from relcrf.data.frame import Frame
@@ -127,7 +128,7 @@ def next_steps(
     out = []
     if not learned.converged:
         text = "Increase the number of iterations until learning converges; if it does not, increase l2."
-        more_iterations = ("--set", "max_iterations=1000")
+        more_iterations = ("--set", MORE_ITERATIONS)
         out.append(Advice(text, (reproduction.variant_command(learned, path, options, more_iterations, "longer"),)))
     if not sections:
         out.append(unscored(learned, path, holdout, split))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.data.frame import Frame
@@ -160,7 +160,7 @@ def _coverage_plot(name: str, coverage: np.ndarray, limits: np.ndarray, calibrat
 
 def _probability_plot(name: str, scored: ScoredNumbers) -> Plot:
     """Plot a histogram of the predicted probability of a smaller number (the probability integral transform)."""
-    below = norm.cdf((scored.truth - scored.means) / scored.deviations)
+    below = ndtr((scored.truth - scored.means) / scored.deviations)
     fractions = np.histogram(below, bins=BINS, range=(0.0, 1.0))[0] / len(below)
 
     def paint(axes: Any) -> None:
@@ -180,7 +180,7 @@ def _quantile_plot(name: str, scored: ScoredNumbers) -> Plot:
     """Plot the quantiles of the standardised residuals against those of the normal distribution."""
     residuals = np.sort((scored.truth - scored.means) / scored.deviations)
     n = len(residuals)
-    expected = norm.ppf((np.arange(n) + 0.5) / n)
+    expected = ndtri((np.arange(n) + 0.5) / n)
     shown = np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS)).astype(np.int64))
 
     def paint(axes: Any) -> None:

@@ -67,10 +67,10 @@ def test_json_contains_the_choice_and_all_trials(run_and_json):
 def test_raised_limit_keeps_the_chosen_settings(run):
     learned = api.load_fit(run).learned
     changed = replace(learned, backend="ess", settings={"l2": 30.0, "edges": "tree", "max_iterations": 5})
-    option = "--backend ess --set l2=30 --set edges=tree --set max_iterations=1000"
-    assert sorted(limit_option(changed, "max_iterations=1000").split("--")) == sorted(option.split("--"))
+    option = "--backend ess --set l2=30 --set edges=tree --set max_iterations=10000"
+    assert sorted(limit_option(changed, "max_iterations=10000").split("--")) == sorted(option.split("--"))
     named = replace(changed, request=replace(changed.original_request, backend="ess"))
-    assert limit_option(named, "max_iterations=1000") == "--set max_iterations=1000"
+    assert limit_option(named, "max_iterations=10000") == "--set max_iterations=10000"
 
 
 def test_named_backend_has_no_choice(relcrf_json, web, tmp_path):

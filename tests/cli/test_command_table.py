@@ -38,6 +38,13 @@ def test_command_imports_no_numerical_package(arguments, output):
     assert done.stdout.endswith("[]\n") and output in done.stdout
 
 
+def test_training_imports_no_rarely_used_package():
+    rare = {"scipy.stats", "scipy.optimize", "matplotlib", "networkx", "pandas", "sklearn"}
+    code = f"import sys, relcrf; relcrf.load; print(sorted(sys.modules.keys() & {rare}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_front_page_without_reader():
     process = subprocess.Popen(
         [sys.executable, "-m", "relcrf", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

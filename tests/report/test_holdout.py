@@ -150,7 +150,7 @@ def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
     assert [step[1] for step in steps] == ["train", "train", "explain", "evaluate", "weights"]
     longer, calibrated = steps[:2]
     assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are computed on the training labels"
-    assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
+    assert longer.count("--set") == 2 and {"max_iterations=10000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)
     for step in steps:

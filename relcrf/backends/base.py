@@ -17,6 +17,7 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.factor_selection import select_used_factors
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.numeric_graph import NumericTargets
@@ -135,6 +136,11 @@ class Problem:
         unlabelled = self.unlabelled
         roles = np.where(unlabelled, Role.FREE, self.roles).astype(np.int8)
         return replace(self, roles=roles, states=np.where(unlabelled, -1, self.states))
+
+    def with_used_factors(self) -> Problem:
+        """Return the problem without the factors that learning never reads; see `select_used_factors`."""
+        graph = self.graph if self.is_sharded else select_used_factors(self.graph, self.roles)
+        return self if graph is self.graph else replace(self, graph=graph)
 
     def reduced_graph(self, backend: str) -> ReducedGraph:
         """Return the graph of the free variables.

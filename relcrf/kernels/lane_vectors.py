@@ -40,6 +40,55 @@ def make_adder(n: int) -> Any:
     return add
 
 
+def make_scaled_adder(n: int) -> Any:
+    """Make the function `add(total, at, factor, values, start)`: `total[at : at + n] += factor * values[start : start + n]`.
+
+    The product is rounded before the addition. The factor and both arrays have the same type.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def add(typing_context: Any, total: Any, at: Any, factor: Any, values: Any, start: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            number_type = context.get_value_type(total.dtype)
+            align = context.get_abi_sizeof(number_type)
+            left = _vector_pointer(context, builder, total, arguments[0], arguments[1], n)
+            right = builder.load(_vector_pointer(context, builder, values, arguments[3], arguments[4], n), align=align)
+            scale = ir.Constant(ir.VectorType(number_type, n), ir.Undefined)
+            for k in range(n):
+                scale = builder.insert_element(scale, arguments[2], ir.Constant(ir.IntType(32), k))
+            sums = builder.fadd(builder.load(left, align=align), builder.fmul(scale, right))
+            builder.store(sums, left, align=align)
+            return context.get_dummy_value()
+
+        return types.void(total, types.uint64, total.dtype, values, types.uint64), generate
+
+    return add
+
+
+def make_four_adder(n: int) -> Any:
+    """Make the function `add(total, at, values, a, b, c, d)`, which adds four vectors: `total += (a + b) + (c + d)`.
+
+    a, b, c and d are the starts of vectors of n numbers in `values`; `at` is that of the vector in `total`.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def add(typing_context: Any, total: Any, at: Any, values: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            align = context.get_abi_sizeof(context.get_value_type(total.dtype))
+            left = _vector_pointer(context, builder, total, arguments[0], arguments[1], n)
+            rows = [
+                builder.load(_vector_pointer(context, builder, values, arguments[2], start, n), align=align)
+                for start in arguments[3:]
+            ]
+            sums = builder.fadd(builder.fadd(rows[0], rows[1]), builder.fadd(rows[2], rows[3]))
+            builder.store(builder.fadd(builder.load(left, align=align), sums), left, align=align)
+            return context.get_dummy_value()
+
+        return types.void(total, types.uint64, values, *[types.uint64] * 4), generate
+
+    return add
+
+
 add_group = make_adder(GROUP_SIZE)
 
 

@@ -48,8 +48,11 @@ class InferenceTask:
         graph, observed = self.graph, self.observed_states
         shared = None if graph.table_class is None or graph.clique_terms else shared_edge_tables(graph)
         if shared is None:
-            return inference.node_marginals(self.potentials)
+            tables = self.potentials
+            graph.graph.release_pages()  # inference reads only the tables
+            return inference.node_marginals(tables)
         potentials = shared.potentials(self.weights)
+        graph.graph.release_pages()
         potentials = potentials if observed is None else potentials.clamp(graph.scopes, observed)
         return inference.shared_marginals(potentials, with_factors=False)
 

@@ -16,6 +16,7 @@ from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.execution.memory import return_freed_memory
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.factor_selection import select_used_factors
 from relcrf.graph.feature_scales import weight_scales
@@ -172,9 +173,15 @@ class Problem:
     def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
         """Return the likelihood of this shard. The latest likelihood is cached for the optimiser's next evaluation."""
         if spec not in self._likelihoods:
-            self._likelihoods.clear()
+            self.release_likelihood()
             self._likelihoods[spec] = spec.likelihood(self)
         return self._likelihoods[spec]
+
+    def release_likelihood(self) -> None:
+        """Release the memory of the cached likelihood."""
+        if self._likelihoods:
+            self._likelihoods.clear()
+            return_freed_memory()
 
     @cached_property
     def _likelihoods(self) -> dict[AbstractLikelihoodSpec, AbstractLikelihood]:

@@ -442,6 +442,7 @@ def _compare_labels(
     Args:
         fraction: Minimum fraction of the edges that are compared if it is below 1; see `_compared_sample`.
     """
+    problem.release_likelihood()
     sample = problem if fraction >= 1.0 else _compared_sample(problem, backends[0].name, fraction)
     if sample is None:
         return np.zeros(4)

@@ -91,8 +91,8 @@ class TableTerms:
     def take(self, indices: np.ndarray, target: np.ndarray) -> TableTerms:
         """Return the terms at `indices`, with new targets."""
         factor = indices if self.factor is None else self.factor[indices]
-        geometry = (_take(values, indices) for values in (self.base, self.stride_row, self.stride_column))
-        return TableTerms(self.group, self.on_edges, factor, target, *geometry)
+        base, row, column = (_take(values, indices) for values in (self.base, self.stride_row, self.stride_column))
+        return TableTerms(self.group, self.on_edges, factor, target, base, row, column)
 
 
 @dataclass(frozen=True)
@@ -462,7 +462,8 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
                 swap = node[0] > node[1]
                 low, high = np.where(swap, node[::-1], node)
                 stride = np.where(swap, stride[::-1], stride)
-                pairs.append((TableTerms(index, True, factor, low, *map(_share, (base, *stride))), high))
+                terms = TableTerms(index, True, factor, low, _share(base), _share(stride[0]), _share(stride[1]))
+                pairs.append((terms, high))
             else:
                 node, stride = (np.ascontiguousarray(rows.T) for rows in (node, stride))
                 cliques.append(CliqueTerms(index, factor, node, base, stride))
@@ -545,7 +546,8 @@ def build_node_terms(
     group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray
 ) -> TableTerms:
     """Return the terms of factors with one free variable; each array has shape (n,)."""
-    terms = TableTerms(group, False, factor, node, *map(_share, (base, stride, np.zeros_like(stride))))
+    column = np.broadcast_to(np.int32(0), stride.shape)
+    terms = TableTerms(group, False, factor, node, _share(base), _share(stride), column)
     if (node[1:] >= node[:-1]).all():
         return terms
     order = stable_order(node, n_keys=int(node.max()) + 1)
@@ -581,7 +583,7 @@ def _share(values: np.ndarray) -> np.ndarray:
 
 
 def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(values[0], indices.shape) if values.strides == (0,) else values[indices]
+    return np.broadcast_to(values[:1], indices.shape) if values.strides == (0,) else values[indices]
 
 
 def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarray | None = None) -> np.ndarray:

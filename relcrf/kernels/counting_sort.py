@@ -24,8 +24,8 @@ def count_order(keys, order, start, out):
     """
     for i in range(U(len(order))):
         start[U(keys[U(order[i])]) + U(1)] += 1
-    for key in range(U(1), U(len(start))):
-        start[key] += start[key - U(1)]
+    for following in range(U(1), U(len(start))):
+        start[following] += start[following - U(1)]
     for i in range(U(len(order))):
         key = U(keys[U(order[i])])
         out[U(start[key])] = order[i]

@@ -150,11 +150,11 @@ def sparse_kernels(n_rows: int) -> list[Kernel]:
     need = {"multiply_adds": K, "streamed_bytes": 4, "random_rows": 1, "table_bytes": weights.nbytes}
     return [
         Kernel(
-            "scores of words", "word", lambda: sparse.csr_scores(start, column, values, weights, rows, out),
+            "scores of words", "word", lambda: sparse.CSR_KERNELS[K].scores(start, column, values, weights, rows, out),
             len(column), **need,
         ),
         Kernel(
-            "gradient of words", "word", lambda: sparse.csr_accumulate(start, column, values, out, rows, gradient),
+            "gradient of words", "word", lambda: sparse.CSR_KERNELS[K].accumulate(start, column, values, out, rows, gradient),
             len(column), **need,
         ),
     ]  # fmt: skip

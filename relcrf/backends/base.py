@@ -16,7 +16,9 @@ from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.execution.memory import return_freed_memory
 from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.factor_selection import select_used_factors
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.joint_marginals import joint_marginals
@@ -140,6 +142,11 @@ class Problem:
         roles = np.where(unlabelled, Role.FREE, self.roles).astype(np.int8)
         return replace(self, roles=roles, states=np.where(unlabelled, -1, self.states))
 
+    def with_used_factors(self) -> Problem:
+        """Return the problem without the factors that learning never reads; see `select_used_factors`."""
+        graph = self.graph if self.is_sharded else select_used_factors(self.graph, self.roles)
+        return self if graph is self.graph else replace(self, graph=graph)
+
     def reduced_graph(self, backend: str) -> ReducedGraph:
         """Return the graph of the free variables.
 
@@ -170,9 +177,15 @@ class Problem:
     def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
         """Return the likelihood of this shard. The latest likelihood is cached for the optimiser's next evaluation."""
         if spec not in self._likelihoods:
-            self._likelihoods.clear()
+            self.release_likelihood()
             self._likelihoods[spec] = spec.likelihood(self)
         return self._likelihoods[spec]
+
+    def release_likelihood(self) -> None:
+        """Release the memory of the cached likelihood."""
+        if self._likelihoods:
+            self._likelihoods.clear()
+            return_freed_memory()
 
     @cached_property
     def _likelihoods(self) -> dict[AbstractLikelihoodSpec, AbstractLikelihood]:

@@ -282,6 +282,7 @@ class EssBackend(AbstractLikelihoodBackend):
         if self.objective == "margin" and problem.latent.any():
             message = "the margin objective cannot learn latent attributes: the loss needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
+        problem = problem.with_used_factors()
         if self.structure_unaries == "auto":
             repeated = problem.map_reduce(partial(_repeats_or_lacks_unaries, backend=self.name))
             unaries = "shared" if repeated else "none"
@@ -441,6 +442,7 @@ def _compare_labels(
     Args:
         fraction: Minimum fraction of the edges that are compared if it is below 1; see `_compared_sample`.
     """
+    problem.release_likelihood()
     sample = problem if fraction >= 1.0 else _compared_sample(problem, backends[0].name, fraction)
     if sample is None:
         return np.zeros(4)

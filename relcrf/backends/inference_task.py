@@ -8,10 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.execution.memory import return_freed_memory
 from relcrf.graph.edge_classes import shared_edge_tables
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, Marginals
+from relcrf.learning.node_passes import node_potentials
+
+MIN_LARGE_NODES = 1 << 17
+"""Minimum number of nodes for which the memory that the reduction of the graph freed, some 10 MB, is returned to the system."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +51,12 @@ class InferenceTask:
             inference: The inference method for the scopes of the graph.
         """
         graph, observed = self.graph, self.observed_states
+        if graph.n_nodes >= MIN_LARGE_NODES:
+            return_freed_memory()
         shared = None if graph.table_class is None or graph.clique_terms else shared_edge_tables(graph)
         if shared is None:
             return inference.node_marginals(self.potentials)
-        potentials = shared.potentials(self.weights)
+        potentials = shared.potentials(self.weights, node_potentials(graph, self.weights, is_last=True))
         potentials = potentials if observed is None else potentials.clamp(graph.scopes, observed)
         return inference.shared_marginals(potentials, with_factors=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
@@ -198,6 +199,16 @@ def read_rows(column: np.ndarray, start: int, stop: int) -> np.ndarray:
     offset = path.stat().st_size - column.nbytes + start * width
     count = rows * width // column.dtype.itemsize
     return np.fromfile(path, dtype=column.dtype, count=count, offset=offset).reshape(-1, *column.shape[1:])
+
+
+def release_pages(column: np.ndarray) -> None:
+    """Remove the pages of a column that is mapped from a file from the memory of this process; an access maps them again."""
+    base: object = column
+    while isinstance(base, np.ndarray):
+        is_read_only = isinstance(base, np.memmap) and base.mode == "r"
+        base = base.base
+        if is_read_only and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def _release_bytes(storage: Storage, n_bytes: int) -> None:

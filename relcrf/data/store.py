@@ -21,7 +21,7 @@ from duckdb.sqltypes import DuckDBPyType
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
 from relcrf.execution.guarded import GuardedProcess
 from relcrf.execution.interruption import register_connection
-from relcrf.execution.memory import AUTOMATIC_MEMORY, DEFAULT_MEMORY
+from relcrf.execution.memory import AUTOMATIC_MEMORY, DEFAULT_MEMORY, return_freed_memory
 from relcrf.execution.temporary import new_temporary_folder
 
 DUCKDB_FRACTION = 0.5
@@ -371,10 +371,11 @@ class Store(TableStore):
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
 
     def release_buffers(self) -> None:
-        """Write DuckDB's buffers to files, so that their memory is free for computations."""
+        """Write DuckDB's buffers to files and return freed memory to the system, so that it is free for computations."""
         with suppress(duckdb.OutOfMemoryException):  # a running query needs its buffers
             self.connection.execute(f"SET memory_limit = '{_RELEASED_LIMIT}'")
         self.connection.execute(f"SET memory_limit = '{self.memory_limit}'")
+        return_freed_memory()
 
     def file_literal(self, path: Path) -> str:
         """Return a SQL literal that DuckDB resolves to exactly this file.

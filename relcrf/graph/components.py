@@ -45,10 +45,14 @@ def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
     return parent
 
 
-def iter_scope_chunks(group: FactorGroup) -> Iterator[list[np.ndarray]]:
-    """Yield the scopes of successive chunks of factors: a list of one array per scope position, shape (n,), int32."""
-    for start in range(0, group.n_factors, FACTORS_PER_CHUNK):
-        yield [read_rows(variable, start, min(start + FACTORS_PER_CHUNK, group.n_factors)) for variable in group.scope]
+def iter_scope_chunks(group: FactorGroup, size: int = FACTORS_PER_CHUNK) -> Iterator[list[np.ndarray]]:
+    """Yield the scopes of successive chunks of factors: a list of one array per scope position, shape (n,), int32.
+
+    Args:
+        size: Number of factors per chunk.
+    """
+    for start in range(0, group.n_factors, size):
+        yield [read_rows(variable, start, min(start + size, group.n_factors)) for variable in group.scope]
 
 
 def iter_row_variables(scope: RepeatedScope) -> Iterator[np.ndarray]:

@@ -40,12 +40,15 @@ class SharedEdgeTables:
         """Return the number of edges with each table, in the order of the edges of `graph`."""
         return np.bincount(self.table, minlength=self.graph.n_edges)
 
-    def potentials(self, weights: np.ndarray) -> SharedPotentials:
-        """Return the log potentials of the nodes and of the distinct edge tables, shape of weights (layout.size,)."""
+    def potentials(self, weights: np.ndarray, nodes: np.ndarray | None = None) -> SharedPotentials:
+        """Return the log potentials of the nodes and of the distinct edge tables, shape of weights (layout.size,).
+
+        Args:
+            nodes: The log potentials of the nodes; None computes them.
+        """
         graph = self.graph
-        return SharedPotentials(
-            graph.node_log_potentials(weights), graph.edge_log_potentials(weights), graph.table_start, self.table
-        )
+        nodes = graph.node_log_potentials(weights) if nodes is None else nodes
+        return SharedPotentials(nodes, graph.edge_log_potentials(weights), graph.table_start, self.table)
 
 
 def shared_edge_tables(graph: ReducedGraph) -> SharedEdgeTables | None:

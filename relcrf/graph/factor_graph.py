@@ -19,6 +19,7 @@ from typing import overload
 
 import numpy as np
 
+from relcrf.columns.storage import release_pages
 from relcrf.graph.domains import Domains
 from relcrf.graph.features import AbstractFeatures
 from relcrf.graph.magnitudes import magnitude_counts
@@ -144,6 +145,13 @@ class FactorGraph:
         """Return the graph with additional groups that share a new weight block, which is appended to the layout."""
         layout = WeightLayout((*self.layout.blocks, block))
         return replace(self, groups=(*self.groups, *groups), layout=layout)
+
+    def release_pages(self) -> None:
+        """Remove the columns that are mapped from files from the memory of this process, until they are read again."""
+        for group in self.groups:
+            scope = group.scope.offsets if isinstance(group.scope, RepeatedScope) else group.scope
+            for column in (*scope, *group.features.arrays()):
+                release_pages(column)
 
     @property
     def n_variables(self) -> int:

@@ -274,7 +274,8 @@ class Sparse(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         indices = self._indices(rows)
         out = np.empty((len(indices), weights.shape[1]))
-        sparse.csr_scores(self.row_start, self.column, self.values, weights, indices, out)
+        kernel = sparse.csr_kernels(weights.shape[1]).scores
+        kernel(self.row_start, self.column, self.values, weights, indices, out)
         return out
 
     def take(self, rows: np.ndarray | slice) -> Sparse:
@@ -293,7 +294,8 @@ class Sparse(AbstractFeatures):
         return FeatureEntries(row, self.column[entry], self.values[entry] if len(self.values) else np.ones(len(entry)))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
+        kernel = sparse.csr_kernels(out.shape[1]).accumulate
+        kernel(self.row_start, self.column, self.values, residual, self._indices(rows), out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)

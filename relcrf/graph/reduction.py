@@ -27,7 +27,7 @@ from relcrf.columns.storage import read_rows
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import score_tables
-from relcrf.kernels.distinct import distinct
+from relcrf.kernels.counting_sort import stable_order
 
 CHUNK = 1 << 13
 """Maximum number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
@@ -60,7 +60,8 @@ class TableTerms:
         on_edges: True if the targets are edges, False if they are nodes.
         factor: Factor of each term, shape (n_terms,); None stands for all factors of the group in order.
         target: Target of each term, ascending, shape (n_terms,).
-        base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0.
+        base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0. An array
+            of equal numbers may be a read-only view of one number.
         full_tables: If True, each term is the complete table of a factor, targets are consecutive, and strides are not
             read.
     """
@@ -90,15 +91,8 @@ class TableTerms:
     def take(self, indices: np.ndarray, target: np.ndarray) -> TableTerms:
         """Return the terms at `indices`, with new targets."""
         factor = indices if self.factor is None else self.factor[indices]
-        return TableTerms(
-            self.group,
-            self.on_edges,
-            factor,
-            target,
-            self.base[indices],
-            self.stride_row[indices],
-            self.stride_column[indices],
-        )
+        base, row, column = (_take(values, indices) for values in (self.base, self.stride_row, self.stride_column))
+        return TableTerms(self.group, self.on_edges, factor, target, base, row, column)
 
 
 @dataclass(frozen=True)
@@ -391,7 +385,9 @@ class ReducedGraph:
             n_rows = self.cardinality[target]
             n_columns = np.ones(len(target), dtype=np.int32)
             start = self.state_start[target] - origin
-        return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
+        views = (values[chunk] for values in (terms.base, terms.stride_row, terms.stride_column))
+        base, row, column = (values if values.flags.writeable else values.copy() for values in views)
+        return base, row, column, n_rows, n_columns, start
 
     def _view_full_tables(self, terms: TableTerms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
         """Return the tables of terms with `full_tables`: a view of the flat tables, shape (n_terms, n_joint_states)."""
@@ -466,9 +462,8 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
                 swap = node[0] > node[1]
                 low, high = np.where(swap, node[::-1], node)
                 stride = np.where(swap, stride[::-1], stride)
-                pairs.append(
-                    (TableTerms(index, True, factor, low, base, *stride), low * np.int64(len(variables)) + high)
-                )
+                terms = TableTerms(index, True, factor, low, _share(base), _share(stride[0]), _share(stride[1]))
+                pairs.append((terms, high))
             else:
                 node, stride = (np.ascontiguousarray(rows.T) for rows in (node, stride))
                 cliques.append(CliqueTerms(index, factor, node, base, stride))
@@ -489,8 +484,8 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
 
 def _factors_by_arity(
     group: FactorGroup, roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
-) -> list[tuple[int, tuple[np.ndarray, ...]]]:
-    """Return, for each number of free nodes from 1, the indices of the factors, and their nodes, strides and bases.
+) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+    """Yield, for each number of free nodes from 1, the indices of the factors, and their nodes, strides and bases.
 
     Nodes and strides have shape (arity, n); factors are read in chunks, which bound the memory.
     """
@@ -504,7 +499,8 @@ def _factors_by_arity(
             if len(factor):
                 node, stride = (part[:arity].take(factor, axis=1) for part in (nodes, strides))
                 found.setdefault(arity, []).append((factor + first, node, stride, base[factor]))
-    return [(n, tuple(np.concatenate(parts, -1) for parts in zip(*found[n], strict=True))) for n in sorted(found)]
+    for arity in sorted(found):
+        yield arity, tuple(np.concatenate(parts, -1) for parts in zip(*found.pop(arity), strict=True))
 
 
 def _free_nodes(
@@ -550,26 +546,44 @@ def build_node_terms(
     group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray
 ) -> TableTerms:
     """Return the terms of factors with one free variable; each array has shape (n,)."""
-    order = np.argsort(node, kind="stable")
-    return TableTerms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
+    column = np.broadcast_to(np.int32(0), stride.shape)
+    terms = TableTerms(group, False, factor, node, _share(base), _share(stride), column)
+    if (node[1:] >= node[:-1]).all():
+        return terms
+    order = stable_order(node, n_keys=int(node.max()) + 1)
+    return terms.take(order, node[order])
 
 
 def _merge_parallel(
     pairs: list[tuple[TableTerms, np.ndarray]], n_nodes: int
 ) -> tuple[np.ndarray, tuple[TableTerms, ...]]:
-    """Return one edge per distinct pair of nodes, and the terms with these edges as targets, in ascending order."""
+    """Return one edge per distinct pair of nodes, and the terms with these edges as targets, in ascending order.
+
+    Args:
+        pairs: The terms, whose targets are the lower nodes, and the higher nodes.
+    """
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()
-    keys = distinct(np.concatenate([distinct(key) for _, key in pairs]))
-    edges = np.column_stack(np.divmod(keys, n_nodes)).astype(np.int32)
-    merged = []
-    for terms, key in pairs:
-        edge = np.searchsorted(keys, key).astype(np.int32)
-        if (np.diff(edge) < 0).any():
-            order = np.argsort(edge, kind="stable")
-            terms, edge = terms.take(order, edge[order]), edge[order]
-        merged.append(replace(terms, target=edge))
-    return edges, tuple(merged)
+    low, high = (np.concatenate(nodes) for nodes in zip(*((terms.target, node) for terms, node in pairs), strict=True))
+    order = stable_order(low, high, n_keys=n_nodes)
+    low, high = low[order], high[order]
+    is_first = np.concatenate(([True], (low[1:] != low[:-1]) | (high[1:] != high[:-1])))
+    edge = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    merged, first = [], 0
+    for terms, _ in pairs:
+        rank = np.flatnonzero((order >= first) & (order < first + len(terms.target)))
+        merged.append(terms.take(order[rank] - np.int32(first), edge[rank]))
+        first += len(terms.target)
+    return np.column_stack((low[is_first], high[is_first])), tuple(merged)
+
+
+def _share(values: np.ndarray) -> np.ndarray:
+    """Return the values or, if all are equal, a view of one number, which takes no memory."""
+    return np.broadcast_to(values[0], values.shape) if len(values) and (values == values[0]).all() else values
+
+
+def _take(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(values[:1], indices.shape) if values.strides == (0,) else values[indices]
 
 
 def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarray | None = None) -> np.ndarray:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from relcrf.columns.storage import ColumnBuilder, Storage
+from relcrf.columns.storage import Storage
 from relcrf.graph.components import iter_row_variables, iter_scope_chunks, label_components
 from relcrf.graph.factor_files import ColumnWriter, read_group
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
-from relcrf.graph.features import AbstractFeatures, Tiled
+from relcrf.graph.factor_selection import SelectedFactors
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.distinct import distinct
@@ -161,7 +161,7 @@ def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
     """Write a group's factors to shard folders; return the written group (not renumbered) of each shard, or None."""
-    writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
+    writers = [SelectedFactors(group, Storage(folder, 0), f"g{number}") for folder in folders]
     n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):
         chunk = slice(n_done, n_done + len(first))
@@ -184,46 +184,6 @@ def _group_by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
     numbers, starts = np.unique(shard[order], return_index=True)
     index_sets = np.split(order, starts[1:])
     return [(int(k), indices) for k, indices in zip(numbers, index_sets, strict=True) if k >= 0]
-
-
-class _ShardGroupWriter:
-    """A writer of one group's factors to one shard. Files are created when the first factor is added."""
-
-    def __init__(self, group: FactorGroup, number: int, folder: Path) -> None:
-        self._group, self._number, self._storage = group, number, Storage(folder, 0)
-        self._columns: dict[str, ColumnBuilder] = {}
-        self._n_rows = 0
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        if name not in self._columns:
-            width = values.shape[1] if values.ndim == 2 else 0
-            self._columns[name] = self._storage.column(values.dtype, width, f"g{self._number}.{name}")
-        self._columns[name].append(values)
-
-    def add_rows(self, rows: np.ndarray) -> None:
-        """Append row indices of a `RepeatedScope`."""
-        self._append("rows", rows)
-        self._n_rows += len(rows)
-
-    def add_factors(self, scope: Sequence[np.ndarray], features: AbstractFeatures, chosen: np.ndarray) -> None:
-        """Append the chosen factors of a chunk of the group."""
-        self._n_rows += len(chosen)
-        for k, variables in enumerate(scope):
-            self._append(f"scope{k}", variables[chosen])
-        for name, column in features.take(chosen).columns().items():
-            self._append(name, column)
-
-    def finish(self) -> FactorGroup | None:
-        if not self._n_rows:
-            return None
-        group = self._group
-        columns = {name: column.finish() for name, column in self._columns.items()}
-        if isinstance(group.scope, RepeatedScope):
-            assert isinstance(group.features, Tiled)
-            repeated = replace(group.scope, rows=columns["rows"])
-            return replace(group, scope=repeated, features=replace(group.features, times=self._n_rows))
-        scope = tuple(columns.pop(f"scope{k}") for k in range(len(group.scope)))
-        return replace(group, scope=scope, features=group.features.from_columns(self._n_rows, columns))
 
 
 def _write_shard(

@@ -24,13 +24,25 @@ def reads_scattered_rows(graph: ReducedGraph) -> bool:
     return any(len(row) > 1 and np.abs(np.diff(row)).mean() > MIN_SCATTERED_GAP for row in rows if row is not None)
 
 
-def node_potentials(graph: ReducedGraph, weights: np.ndarray) -> np.ndarray:
-    """Return the flat log potentials of all nodes; see `ReducedGraph.node_log_potentials`."""
+NODES_PER_RELEASE = 1 << 14
+"""Number of nodes after which `node_potentials` releases memory; 2**14 bags of 100 words take 6 MiB."""
+
+
+def node_potentials(graph: ReducedGraph, weights: np.ndarray, *, is_last: bool = False) -> np.ndarray:
+    """Return the flat log potentials of all nodes; see `ReducedGraph.node_log_potentials`.
+
+    Args:
+        is_last: Whether the features are not read again soon. The pages of features in files are then removed from the memory
+            of the process during the pass, so that it needs little memory.
+    """
     out = np.empty(int(graph.state_start[-1]))
 
-    def fill(start: int, stop: int) -> None:
-        cells = out[graph.state_start[start] : graph.state_start[stop]]
-        graph.node_log_potentials(weights, start, stop, cells)
+    def fill(first: int, last: int) -> None:
+        for start in range(first, last, NODES_PER_RELEASE if is_last else max(last - first, 1)):
+            stop = min(start + NODES_PER_RELEASE, last) if is_last else last
+            graph.node_log_potentials(weights, start, stop, out[graph.state_start[start] : graph.state_start[stop]])
+            if is_last:
+                graph.graph.release_pages()
 
     map_lanes(graph.n_nodes, _cost(graph), fill)
     return out

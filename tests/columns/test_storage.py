@@ -1,6 +1,8 @@
 """Column storage: columns round-trip in memory and in files, and the storage counts live memory only."""
 
 import gc
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from generated import generated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relcrf.columns.storage import Storage, find_mapped_file, open_column, read_rows
+from relcrf.columns.storage import Storage, find_mapped_file, open_column, read_rows, release_pages
 
 MAX_BYTES = (0, 100, 10_000, 1 << 40)
 DTYPES = (np.int32, np.int64, np.uint64, np.float32, np.float64)
@@ -139,3 +141,37 @@ def test_open_column_rejects_damaged_file(tmp_path, damage):
     (tmp_path / "c.npy").write_bytes(damage((tmp_path / "c.npy").read_bytes()))
     with pytest.raises(ValueError):  # raised by NumPy or by the length check
         open_column(tmp_path / "c.npy")
+
+
+def mapped_bytes(path):
+    """Return the number of bytes of a file that are in the memory of this process."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    found, total = False, 0
+    for line in lines:
+        if "-" in line.split()[0]:
+            found = line.endswith(f" {path}")
+        elif found and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc exists on Linux only")
+def test_release_pages_of_mapped_column(tmp_path):
+    builder = Storage(tmp_path, 0).column(np.int64)
+    builder.append(np.arange(100_000))
+    column = builder.finish()
+    path = find_mapped_file(column)
+    assert column.sum() == 99_999 * 50_000 and mapped_bytes(path) >= column.nbytes // 2
+    release_pages(column[10:])
+    assert mapped_bytes(path) == 0
+    assert np.array_equal(column, np.arange(100_000))
+
+
+def test_release_pages_keeps_unwritten_changes(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(10_000))
+    changed = np.load(tmp_path / "a.npy", mmap_mode="c")
+    changed[:] = 1.0
+    in_memory = np.ones(10_000)
+    for column in (changed, in_memory):
+        release_pages(column)
+        assert (column == 1.0).all()

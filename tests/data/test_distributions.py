@@ -12,6 +12,7 @@ import pytest
 
 import relcrf
 from relcrf.backends import run_folder
+from relcrf.data import distributions
 from relcrf.data.binding import bind
 from relcrf.data.distributions import MAX_VALUES, ColumnDistribution, measure_distributions
 from relcrf.errors import DataError
@@ -103,6 +104,20 @@ def test_values_against_pandas():
         "false": (~item.fresh).sum(),
         "true": item.fresh.sum(),
     }
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 600])
+def test_bags_in_chunks_against_pandas(chunk, monkeypatch):
+    given = tables()
+    given["item_words"] = given["item_words"].assign(count=np.arange(600) % 5 + 1)
+    monkeypatch.setattr(distributions, "ROWS_PER_CHUNK", chunk)
+    bound = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(given))
+    by_value, by_item = distributions._bag_totals(bound, "Item", "words", len(bound.domains["Word"]))
+    words = given["item_words"]
+    by_word = words.groupby("word")["count"].sum()
+    assert dict(zip(bound.domains["Word"], by_value, strict=True)) == by_word.to_dict()
+    of_item = words.groupby("item")["count"].sum().reindex(given["item"]["id"], fill_value=0)
+    assert by_item.tolist() == of_item.tolist() and (by_item == 0).any()
 
 
 def bins(numbers, edges):

@@ -89,3 +89,17 @@ def test_factors_over_three_free_variables_are_cliques(seed):
     nodes, factors = rng.normal(size=len(potentials.nodes)), rng.normal(size=len(potentials.factors))
     adjoint = reduced.counts(Potentials(nodes, factors)) @ weights
     assert adjoint == pytest.approx(nodes @ potentials.nodes + factors @ potentials.factors)
+
+
+def test_equal_strides_of_terms_share_memory():
+    rng = np.random.default_rng(0)
+    graph = random_graph(rng, n_variables=14, max_arity=2)
+    roles = np.full(14, Role.FREE, dtype=np.int8)
+    reduced = reduce_graph(graph, roles, np.zeros(14, dtype=np.int32))
+    assert all(terms.base.strides == (0,) for terms in reduced.node_terms)  # no variable is clamped
+    subset = reduced.with_edges(np.arange(reduced.n_edges)[::2])
+    assert any(terms.stride_row.strides == (0,) and len(terms.target) for terms in subset.edge_terms)
+    weights = rng.normal(size=graph.layout.size)
+    start, table = reduced.table_start, reduced.edge_log_potentials(weights)
+    expected = [table[start[edge] : start[edge + 1]] for edge in range(0, reduced.n_edges, 2)]
+    np.testing.assert_array_equal(subset.edge_log_potentials(weights), np.concatenate(expected))

@@ -25,18 +25,25 @@ def sparse_values(rng, n, implicit):
     return np.empty(0, dtype=np.float32) if implicit else rng.normal(size=n).astype(np.float32)
 
 
+@pytest.mark.parametrize("k", [1, *sparse.CSR_KERNELS, 11])
 @pytest.mark.parametrize("implicit", [True, False])
-def test_csr(implicit):
+def test_csr(implicit, k):
     rng = np.random.default_rng(0)
     row_start, column, values, matrix = random_csr(rng, implicit)
-    weights, rows = rng.normal(size=(7, 3)), rng.permutation(30)[:11]
-    out = np.full((11, 3), np.nan)
-    sparse.csr_scores(row_start, column, values, weights, rows, out)
-    np.testing.assert_allclose(out, (matrix @ weights)[rows], atol=1e-12)
-    residual, gradient = rng.normal(size=(11, 3)), rng.normal(size=(7, 3))
-    expected = gradient + matrix[rows].T @ residual
-    sparse.csr_accumulate(row_start, column, values, residual, rows, gradient)
-    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+    weights, rows = rng.normal(size=(7, k)), rng.permutation(30)[:11]
+    scores, general_scores = np.full((2, 13, k), np.nan)
+    residual, gradient = rng.normal(size=(11, k)), rng.normal(size=(7, k))
+    expected, general_gradient = gradient + matrix[rows].T @ residual, gradient.copy()
+    for kernels, out, total in (
+        (sparse.csr_kernels(k), scores, gradient),
+        (sparse.CSR_KERNELS[0], general_scores, general_gradient),
+    ):
+        kernels.scores(row_start, column, values, weights, rows, out[1:12])
+        np.testing.assert_allclose(out[1:12], (matrix @ weights)[rows], atol=1e-12)
+        assert np.isnan(out[[0, 12]]).all()  # nothing is written beyond the rows
+        kernels.accumulate(row_start, column, values, residual, rows, total)
+        np.testing.assert_allclose(total, expected, atol=1e-12)
+    assert np.array_equal(scores, general_scores, equal_nan=True) and np.array_equal(gradient, general_gradient)
 
 
 @pytest.mark.parametrize("width", [0, 1, 3])

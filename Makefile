@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 DOCS := .venv-docs
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
 
-.PHONY: demo test test-all test-fast test-oldest lint docs lock clean
+.PHONY: demo kernels test test-all test-fast test-oldest lint docs lock clean
 
 demo: $(READY)
 	$(VENV)/bin/relcrf demo
@@ -19,6 +19,10 @@ demo: $(READY)
 lint: $(READY)
 	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs
 	$(VENV)/bin/mypy
+
+# Compile all kernels, which tests otherwise compile when they need them.
+kernels: $(READY)
+	$(VENV)/bin/relcrf warmup
 
 test: lint
 	$(PYTEST)

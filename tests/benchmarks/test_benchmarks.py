@@ -37,7 +37,11 @@ NEED_DATA = {
     "sensors",
     "webkb",
 }
-ARGUMENTS = {"few_labels": ("--tasks", "cora_20"), "unaries": ("--task", "rings"), "update": ("--skip-auto",)}
+ARGUMENTS = {
+    "few_labels": ("--tasks", "cora_20"),
+    "unaries": ("--task", "rings"),
+    "update": ("--skip-auto", "--scenarios", "sites"),
+}
 """Further arguments of the smallest size."""
 
 KEYS = {

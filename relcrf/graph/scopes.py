@@ -116,8 +116,9 @@ class Scopes:
     def with_factors(self, factors: np.ndarray) -> Scopes:
         """Return scopes with all nodes and only the factors at the given indices, shape (n,)."""
         agreement = None if self.agreement is None else self.agreement[factors]
+        table_class = None if self.table_class is None else self.table_class[factors]
         node = self.node[entries_of_runs(self.start, factors)]
-        return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
+        return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement, table_class)
 
     def expand_agreements(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
         """Return equivalent scopes and potentials with full tables for all factors, including agreements."""
@@ -176,17 +177,7 @@ class Scopes:
 
     def score(self, potentials: Potentials, states: np.ndarray) -> float:
         """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
-        total = float(potentials.nodes[self.state_start[:-1] + states].sum())
-        if not self.n_factors:
-            return total
-        if self.agreement is None:
-            return total + float(potentials.factors[self.cells(states)].sum())
-        in_agreement = np.repeat(self.agreement, self.arity)
-        cell = np.add.reduceat(np.where(in_agreement, 0, states[self.node] * self.stride), self.start[:-1])
-        value = potentials.factors[self.table_start[:-1] + cell]
-        low = np.minimum.reduceat(states[self.node], self.start[:-1])
-        high = np.maximum.reduceat(states[self.node], self.start[:-1])
-        return total + float(value[~self.agreement | (low == high)].sum())
+        return SharedPotentials.from_potentials(self, potentials).score(self, states)
 
 
 class _Tables(NamedTuple):
@@ -251,6 +242,25 @@ class SharedPotentials:
     def first_cells(self, factors: np.ndarray) -> np.ndarray:
         """Return the offset of the table of each given factor, shape (n,)."""
         return np.asarray(self.table_start[factors if self.table is None else self.table[factors]])
+
+    def kernel_factors(self, scopes: Scopes) -> Factors:
+        """Return the factors of the scopes with offsets in `tables`; the offset of the next table is not the table's end."""
+        found = scopes.kernel_factors
+        return found if self.table is None else found._replace(table_start=self.table_start[self.table])
+
+    def score(self, scopes: Scopes, states: np.ndarray) -> float:
+        """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
+        total = float(self.nodes[scopes.state_start[:-1] + states].sum())
+        if not scopes.n_factors:
+            return total
+        in_agreement = np.repeat(scopes.is_agreement, scopes.arity)
+        cell = np.add.reduceat(np.where(in_agreement, 0, states[scopes.node] * scopes.stride), scopes.start[:-1])
+        value = self.tables[self.spread(self.table_start[:-1]) + cell]
+        if scopes.agreement is None:
+            return total + float(value.sum())
+        low = np.minimum.reduceat(states[scopes.node], scopes.start[:-1])
+        high = np.maximum.reduceat(states[scopes.node], scopes.start[:-1])
+        return total + float(value[~scopes.agreement | (low == high)].sum())
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Return the values of all factors, given the values of the distinct tables."""

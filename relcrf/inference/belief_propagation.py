@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from relcrf.columns.offsets import offsets
 from relcrf.gpu.device import DEVICES
 from relcrf.gpu.flooding import PairFlooding
-from relcrf.graph.possible_states import find_possible_states
+from relcrf.graph.possible_states import is_impossible
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import LaneMessages, PairLanes
@@ -160,7 +160,7 @@ class BeliefPropagation(AbstractInference):
                 found = replace(found, factors=potentials.sum_tables(found.factors))
         if found.verdict.status != "diverged" and not np.isnan(found.nodes).any():
             return found
-        return self._failed_marginals(potentials.expand(), found)
+        return self._failed_marginals(potentials, found)
 
     def _pair_marginals(self, potentials: SharedPotentials, factors: np.ndarray) -> Marginals:
         """Return the marginals of ordinary propagation of linear messages, which remain in lanes.
@@ -201,13 +201,13 @@ class BeliefPropagation(AbstractInference):
         )
         return Marginals(value if bound is None else bound, nodes, factors, found.verdict)
 
-    def _failed_marginals(self, potentials: Potentials, found: Marginals) -> Marginals:
+    def _failed_marginals(self, potentials: SharedPotentials, found: Marginals) -> Marginals:
         """Return marginals whose log partition is -inf if no joint state is possible, or nan if propagation has only failed."""
-        is_impossible = find_possible_states(self.scopes, potentials) is None
-        if is_impossible:
+        impossible = is_impossible(self.scopes, potentials)
+        if impossible:
             found.nodes[:], found.factors[:] = np.nan, np.nan
-        verdict = found.verdict if is_impossible else replace(found.verdict, status="diverged")
-        return Marginals(-np.inf if is_impossible else np.nan, found.nodes, found.factors, verdict)
+        verdict = found.verdict if impossible else replace(found.verdict, status="diverged")
+        return Marginals(-np.inf if impossible else np.nan, found.nodes, found.factors, verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         trees, network, tables, state, verdict = self._propagate(potentials, self._trees, maximum=True)

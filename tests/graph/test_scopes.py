@@ -54,5 +54,9 @@ def test_shared_potentials_expand_and_sum():
     assert shared.sum_tables(values) @ shared.tables == pytest.approx(values @ expanded.factors)
     states = np.array([-1, 2, -1, -1])
     np.testing.assert_array_equal(shared.clamp(scopes, states).nodes, expanded.clamp(scopes, states).nodes)
+    joint = np.array([1, 2, 0, 1])
+    assert shared.score(scopes, joint) == scopes.score(expanded, joint) == 1 + 4 + 5 + 8 + 5 + 1 + 8 + 2
     separate = SharedPotentials.from_potentials(scopes, expanded)
+    assert separate.kernel_factors(scopes) is scopes.kernel_factors
+    np.testing.assert_array_equal(shared.kernel_factors(scopes).table_start, [0, 0, 6, 0])
     assert separate.expand().factors is expanded.factors and separate.sum_tables(values) is values

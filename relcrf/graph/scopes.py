@@ -17,6 +17,20 @@ from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.kernels.factors import Factors
 
 
+MAX_TABLE_CELLS = 1 << 27
+"""Maximum number of cells of the tables of all factors together; 2**27 cells take a gigabyte."""
+
+
+class TableSizeError(ValueError):
+    """The error that the tables of all factors would have more than `MAX_TABLE_CELLS` cells."""
+
+
+def check_table_cells(n_cells: int) -> None:
+    """Raise TableSizeError if tables with the given number of cells would be too large."""
+    if n_cells > MAX_TABLE_CELLS:
+        raise TableSizeError(f"factor tables of {n_cells:,} cells, more than {MAX_TABLE_CELLS:,} cells")
+
+
 @dataclass(frozen=True, eq=False)
 class Scopes:
     """Nodes, and the scopes of factors over two or more nodes, in CSR form.
@@ -267,9 +281,15 @@ class SharedPotentials:
         return values if self.table is None else np.asarray(values[self.table])
 
     def expand(self) -> Potentials:
-        """Return potentials with a table for each factor."""
-        tables = self.tables if self.table is None else self.tables[entries_of_runs(self.table_start, self.table)]
-        return Potentials(self.nodes, tables)
+        """Return potentials with a table for each factor.
+
+        Raises:
+            TableSizeError: If factors share tables, and separate tables would be too large.
+        """
+        if self.table is None:
+            return Potentials(self.nodes, self.tables)
+        check_table_cells(int(np.diff(self.table_start)[self.table].sum()))
+        return Potentials(self.nodes, self.tables[entries_of_runs(self.table_start, self.table)])
 
     def sum_tables(self, factors: np.ndarray) -> np.ndarray:
         """Return the sums of flat factor tables over the factors with the same table; the adjoint of `expand`."""

@@ -16,7 +16,6 @@ import numpy as np
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.kernels.factors import Factors
 
-
 MAX_TABLE_CELLS = 1 << 27
 """Maximum number of cells of the tables of all factors together; 2**27 cells take a gigabyte."""
 

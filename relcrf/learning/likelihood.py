@@ -123,6 +123,7 @@ class ForestLikelihood(AbstractJointLikelihood):
         states, evidence: Observed states, and mask of the evidence, in the order of the plan.
         unordered: The graph with the nodes in the original order, if their features are faster to read in this order; see
             `node_passes.py`. None if the features are read block by block.
+        allows_matrices: Whether the tables of a small graph are products of a matrix.
     """
 
     plan: ForestPlan
@@ -130,6 +131,7 @@ class ForestLikelihood(AbstractJointLikelihood):
     states: np.ndarray
     evidence: np.ndarray | None = None
     unordered: ReducedGraph | None = None
+    allows_matrices: bool = True
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
@@ -175,7 +177,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _matrices(self) -> TableMatrices | None:
-        return table_matrices(self.graph)
+        return table_matrices(self.graph) if self.allows_matrices else None
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         if self._matrices is not None:

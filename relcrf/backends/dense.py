@@ -66,6 +66,10 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             self._reject_setting("folds", "use a number of at least 2")
 
     @property
+    def shares_tables(self) -> bool:
+        return super().shares_tables and self.objective != "piecewise"
+
+    @property
     def unshardable_reason(self) -> str:
         if self.objective == "piecewise":
             return "objective=piecewise holds out folds of the whole graph"

@@ -33,6 +33,9 @@ GPU_METHODS = ("auto", "bp")
 MARGINAL_METHODS = tuple(name for name in METHODS if name not in ("dual", "search"))
 """Inference methods that compute marginals."""
 
+SHARING_METHODS = ("auto", "bp")
+"""Inference methods that need a single table for all factors over two variables with equal features."""
+
 PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
 """Inference methods that compute marginals and the log partition, exactly or approximately."""
 
@@ -114,6 +117,10 @@ class AbstractWholeGraphBackend(AbstractBackend):
     method_settings: ClassVar[tuple[str, ...]] = ()
     """Names of the backend's settings that are also settings of the method."""
     inference: str
+
+    @property
+    def shares_tables(self) -> bool:
+        return self.inference in SHARING_METHODS and getattr(self, "device", "cpu") == "cpu"
 
     def _require_device(self, device: str) -> None:
         """Raise UsageError if the value of setting `device` is unknown, or if the inference method cannot use this device."""

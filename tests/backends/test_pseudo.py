@@ -1,5 +1,7 @@
 """Tests of the backend `pseudo`: its two kinds of inference, and rejected input."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,8 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
+from relcrf.backends.memory_needs import problem_memory
+from relcrf.backends.registry import make_backend
 from relcrf.errors import UsageError
 from relcrf.graph import edge_classes, scopes
 from relcrf.resources import resource_path
@@ -62,7 +66,9 @@ def linked_pages(n, spread=1.0):
     rng = np.random.default_rng(0)
     topic = rng.integers(3, size=n)
     links = rng.integers(n, size=(3 * n, 2))
-    links = links[(links[:, 0] != links[:, 1]) & ((topic[links[:, 0]] == topic[links[:, 1]]) | (rng.random(3 * n) < 0.4))]
+    links = links[
+        (links[:, 0] != links[:, 1]) & ((topic[links[:, 0]] == topic[links[:, 1]]) | (rng.random(3 * n) < 0.4))
+    ]
     page = pd.DataFrame({"id": np.arange(n), "topic": topic + 1, "size": rng.normal(topic, spread)})
     return relcrf.Dataset({"page": page, "link": pd.DataFrame(links, columns=["source", "target"])})
 
@@ -81,7 +87,7 @@ def test_equal_tables_count_once(monkeypatch, backend):
         found = api.predict(fit, grounding, hidden=hidden, inference=inference)
         np.testing.assert_allclose(found.probabilities(), wanted.probabilities(), atol=1e-6)
         with pytest.raises(UsageError, match=r"E308[\s\S]*joint states[\s\S]*more than 100 cells"):
-            found.inferred.map_states
+            _ = found.inferred.map_states
     with pytest.raises(UsageError, match=rf"E308[\s\S]*'{backend}'[\s\S]*more than 100 cells"):
         api.predict(fit, grounding, hidden=hidden, inference="mf")
 
@@ -96,3 +102,21 @@ def test_separate_tables_of_log_messages_raise_error(monkeypatch):
     monkeypatch.setattr(scopes, "MAX_TABLE_CELLS", 100)
     with pytest.raises(UsageError, match=r"E308[\s\S]*'pseudo'[\s\S]*more than 100 cells"):
         api.predict(fit, grounding, hidden=np.ones(200, dtype=bool))
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings", "part"),
+    [
+        ("pseudo", {}, "messages of 'linked'"),
+        ("pseudo", {"inference": "mf"}, r"tables of 'linked' \("),
+        ("pseudo", {"device": "gpu"}, r"tables of 'linked' \("),
+        ("dense", {}, "messages of 'linked'"),
+        ("dense", {"objective": "piecewise"}, r"tables of 'linked' \("),
+    ],
+)
+def test_memory_of_shared_tables(backend, settings, part):
+    problem = api.training_problem(relcrf.parse(LINKED).ground(linked_pages(200)))
+    uses = problem_memory(problem, make_backend(backend, **settings), learning=False)
+    (found,) = (use for use in uses if re.match(part, use.name))
+    n_links = problem.graph.groups[-1].n_factors
+    assert found.n_bytes == n_links * (8 * 9 * 10 if part.startswith("tables") else 128 + 16 * 6)

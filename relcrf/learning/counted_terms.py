@@ -63,9 +63,9 @@ def conditional_likelihood(graph: ReducedGraph, states: np.ndarray) -> AbstractJ
             terms.append(each)
             continue
         group, nodes, matrix = found
-        arrays = (np.full(len(nodes), value, dtype=np.int32) for value in (0, 1, 0))
+        base, stride, none = (np.full(len(nodes), value, dtype=np.int32) for value in (0, 1, 0))
         is_whole = bool((np.diff(nodes) == 1).all())
-        terms.append(TableTerms(len(groups), False, None, nodes, *arrays, full_tables=is_whole))
+        terms.append(TableTerms(len(groups), False, None, nodes, base, stride, none, is_whole))
         groups.append(replace(group, block=len(blocks)))
         blocks.append(WeightBlock("", group.features.n_features, group.n_patterns))
         views.append(matrix)

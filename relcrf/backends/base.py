@@ -488,6 +488,11 @@ class AbstractBackend(ABC):
         return ""
 
     @property
+    def shares_tables(self) -> bool:
+        """Whether all factors over two variables with equal features share one table, on large graphs."""
+        return False
+
+    @property
     def labels_separate(self) -> bool:
         """Whether two variables are independent if all paths of factors between them contain an observed variable."""
         return True

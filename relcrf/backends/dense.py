@@ -66,6 +66,10 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             self._reject_setting("folds", "use a number of at least 2")
 
     @property
+    def shares_tables(self) -> bool:
+        return super().shares_tables and self.objective != "piecewise"
+
+    @property
     def unshardable_reason(self) -> str:
         if self.objective == "piecewise":
             return "objective=piecewise holds out folds of the whole graph"
@@ -85,6 +89,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         conditionals = problem.total_likelihood(PseudoLikelihoodSpec(self.device))
         accurate, initial = replace(self, tolerance=START_ACCURACY * self.tolerance), problem.graph.layout.initial
         pseudo = accurate.maximise("pseudo", conditionals, initial, monitor, keep_memory=True)
+        whole = problem.total_likelihood(replace(spec, start=problem.share_vector(pseudo.point)))
         learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes, previous=pseudo)
         if pseudo.gradient_norm <= self.tolerance * pseudo.initial_gradient_norm:
             pseudo = replace(pseudo, status="converged")

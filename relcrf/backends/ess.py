@@ -25,12 +25,13 @@ from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, exact_method
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, moments_at
-from relcrf.backends.whole_graph import MAX_TABLE_CELLS, WholeGraphSpec
+from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.components import label_components
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.graph.regions import breadth_first_region
+from relcrf.graph.scopes import MAX_TABLE_CELLS
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, ignore_progress
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood

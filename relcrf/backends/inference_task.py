@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.memory import return_freed_memory
 from relcrf.graph.edge_classes import shared_edge_tables
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, TableSizeError, check_table_cells
 from relcrf.inference.result import AbstractInference, Marginals
 from relcrf.learning.node_passes import node_potentials
 
@@ -40,7 +41,17 @@ class InferenceTask:
 
     @cached_property
     def potentials(self) -> Potentials:
-        """Return the log potentials of the graph's scopes."""
+        """Return the log potentials of the graph's scopes.
+
+        Raises:
+            UsageError: If only equal tables that edges share are small enough (E308).
+        """
+        if self.graph.table_class is not None:
+            try:
+                check_table_cells(int(self.graph.scopes.table_start[-1]))
+            except TableSizeError as error:
+                message, hint = f"joint states would need {error}", "leave out the column 'joint', or use --backend ess"
+                raise UsageError(Diagnostic("E308", message, hint=hint)) from None
         potentials = self.graph.potentials(self.weights)
         return potentials if self.observed_states is None else potentials.clamp(self.graph.scopes, self.observed_states)
 

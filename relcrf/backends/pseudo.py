@@ -16,7 +16,8 @@ from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBack
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.learning.conditional_likelihood import GpuConditionalLikelihood
-from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood
+from relcrf.learning.counted_terms import conditional_likelihood
+from relcrf.learning.likelihood import AbstractJointLikelihood
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
         graph = self.conditional_graph(problem)
         if self.device == "gpu":
             return GpuConditionalLikelihood(graph, problem.states[graph.variables])
-        return ForestLikelihood.build(graph, problem.states[graph.variables])
+        return conditional_likelihood(graph, problem.states[graph.variables])
 
     def conditional_graph(self, problem: Problem) -> ReducedGraph:
         return blanket_graph(problem.graph, problem.roles, problem.states)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, InferenceResult, Problem, run_inference
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractLikelihoodSpec,
+    InferenceResult,
+    Problem,
+    SharedVector,
+    run_inference,
+)
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.gpu.device import DEVICES
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.edge_classes import with_table_classes
+from relcrf.graph.edge_classes import shared_edge_tables, with_table_classes
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
-from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials, TableSizeError, check_table_cells
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
 from relcrf.inference.result import (
     AbstractInference,
@@ -30,11 +37,11 @@ from relcrf.learning.likelihood import InferredLikelihood
 GPU_METHODS = ("auto", "bp")
 """Inference methods with a setting `device` that may be a GPU."""
 
-MAX_TABLE_CELLS = 1 << 27
-"""Maximum number of cells of all factor tables together; 2**27 cells take a gigabyte."""
-
 MARGINAL_METHODS = tuple(name for name in METHODS if name not in ("dual", "search"))
 """Inference methods that compute marginals."""
+
+SHARING_METHODS = ("auto", "bp")
+"""Inference methods that need a single table for all factors over two variables with equal features."""
 
 PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
 """Inference methods that compute marginals and the log partition, exactly or approximately."""
@@ -48,11 +55,14 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         backend: Name of the backend, for error messages.
         inference: Name of the inference method.
         settings: Pairs of the name and value of a setting; settings that the method does not have are ignored.
+        start: Weights near the maximum of the likelihood. In learning, belief propagation starts from the messages for these
+            weights, so that the value depends only on the weights of an evaluation, not on earlier evaluations.
     """
 
     backend: str
     inference: str
     settings: tuple[tuple[str, Any], ...] = ()
+    start: SharedVector | None = None
 
     def method(
         self, scopes: Scopes, observe: Observer = ignore_progress, *, is_for_learning: bool = False
@@ -74,16 +84,31 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         return _CheckedInference(scopes, method, self)
 
     def graph(self, problem: Problem) -> ReducedGraph:
+        """Return the graph of the free variables; if separate tables are too large, edges have classes of equal tables.
+
+        Raises:
+            UsageError: If the tables are too large (E308).
+        """
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
-        if graph.scopes.table_start[-1] > MAX_TABLE_CELLS:
-            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS:,} cells"
-            hint = "narrow the 'where' of the largest template, or use --backend ess"
-            raise UsageError(Diagnostic("E308", message, hint=hint))
+        try:
+            check_table_cells(int(graph.scopes.table_start[-1]))
+        except TableSizeError as error:
+            graph = with_table_classes(graph)
+            if graph.clique_terms or graph.table_class is None or shared_edge_tables(graph) is None:
+                raise self.table_error(error) from None
         return graph
+
+    def table_error(self, error: TableSizeError) -> UsageError:
+        """Return the error for tables that are too large."""
+        message = f"backend '{self.backend}' would need {error}"
+        hint = "narrow the 'where' of the largest template, or use --backend ess"
+        return UsageError(Diagnostic("E308", message, hint=hint))
 
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
-        return InferredLikelihood(graph, problem.states[graph.variables], partial(self.method, is_for_learning=True))
+        method = partial(self.method, is_for_learning=True)
+        start = None if self.start is None else self.start.load()
+        return InferredLikelihood(graph, problem.states[graph.variables], method, start_weights=start)
 
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
@@ -104,6 +129,10 @@ class AbstractWholeGraphBackend(AbstractBackend):
     method_settings: ClassVar[tuple[str, ...]] = ()
     """Names of the backend's settings that are also settings of the method."""
     inference: str
+
+    @property
+    def shares_tables(self) -> bool:
+        return self.inference in SHARING_METHODS and getattr(self, "device", "cpu") == "cpu"
 
     def _require_device(self, device: str) -> None:
         """Raise UsageError if the value of setting `device` is unknown, or if the inference method cannot use this device."""
@@ -142,28 +171,33 @@ class _CheckedInference(AbstractInference):
     def marginals(self, potentials: Potentials) -> Marginals:
         try:
             return self.method.marginals(potentials)
-        except UnsupportedGraphError as error:
+        except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
 
     def node_marginals(self, potentials: Potentials) -> Marginals:
         try:
             return self.method.node_marginals(potentials)
-        except UnsupportedGraphError as error:
+        except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
 
     def shared_marginals(self, potentials: SharedPotentials, with_factors: bool = True) -> Marginals:
         try:
             return self.method.shared_marginals(potentials, with_factors)
-        except UnsupportedGraphError as error:
+        except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
+
+    def starting_from(self, potentials: SharedPotentials) -> _CheckedInference:
+        return replace(self, method=self.method.starting_from(potentials))
 
     def map_states(self, potentials: Potentials) -> MapStates:
         try:
             return self.method.map_states(potentials)
-        except UnsupportedGraphError as error:
+        except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
 
-    def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
+    def _usage_error(self, error: UnsupportedGraphError | TableSizeError) -> UsageError:
+        if isinstance(error, TableSizeError):
+            return self.spec.table_error(error)
         message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' for this graph: {error}"
         on_gpu = ("device", "gpu") in self.spec.settings
         hint = "use --device cpu" if on_gpu else "use --set inference=bp, or auto"

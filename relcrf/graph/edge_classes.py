@@ -69,6 +69,8 @@ def shared_edge_tables(graph: ReducedGraph) -> SharedEdgeTables | None:
 
 def with_table_classes(graph: ReducedGraph) -> ReducedGraph:
     """Return the graph with the classes of edges with equal tables, from which some inference methods benefit."""
+    if graph.table_class is not None:
+        return graph
     classes = edge_classes(graph) if graph.n_edges >= MIN_CLASSIFIED_EDGES else None
     return graph if classes is None else replace(graph, table_class=classes[0])
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from relcrf.columns.offsets import entries_of_runs
 from relcrf.graph.conditioning import ConditionedGraph, condition
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.kernels import zeros
 
 
@@ -24,6 +24,12 @@ def find_possible_states(scopes: Scopes, potentials: Potentials) -> np.ndarray |
         return possible
     is_consistent = zeros.propagate_zeros(scopes.kernel_factors, potentials.factors, possible)
     return possible if is_consistent else None
+
+
+def is_impossible(scopes: Scopes, potentials: SharedPotentials) -> bool:
+    """Return True if the zeros of the potentials prove that no joint state is possible."""
+    has_zeros = bool(np.isneginf(potentials.nodes).any() or np.isneginf(potentials.tables).any())
+    return has_zeros and find_possible_states(scopes, potentials.expand()) is None
 
 
 def condition_on_possible(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> ConditionedGraph | None:

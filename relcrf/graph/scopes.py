@@ -16,6 +16,19 @@ import numpy as np
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.kernels.factors import Factors
 
+MAX_TABLE_CELLS = 1 << 27
+"""Maximum number of cells of the tables of all factors together; 2**27 cells take a gigabyte."""
+
+
+class TableSizeError(ValueError):
+    """The error that the tables of all factors would have more than `MAX_TABLE_CELLS` cells."""
+
+
+def check_table_cells(n_cells: int) -> None:
+    """Raise TableSizeError if tables with the given number of cells would be too large."""
+    if n_cells > MAX_TABLE_CELLS:
+        raise TableSizeError(f"factor tables of {n_cells:,} cells, more than {MAX_TABLE_CELLS:,} cells")
+
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
@@ -116,8 +129,9 @@ class Scopes:
     def with_factors(self, factors: np.ndarray) -> Scopes:
         """Return scopes with all nodes and only the factors at the given indices, shape (n,)."""
         agreement = None if self.agreement is None else self.agreement[factors]
+        table_class = None if self.table_class is None else self.table_class[factors]
         node = self.node[entries_of_runs(self.start, factors)]
-        return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
+        return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement, table_class)
 
     def expand_agreements(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
         """Return equivalent scopes and potentials with full tables for all factors, including agreements."""
@@ -176,17 +190,7 @@ class Scopes:
 
     def score(self, potentials: Potentials, states: np.ndarray) -> float:
         """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
-        total = float(potentials.nodes[self.state_start[:-1] + states].sum())
-        if not self.n_factors:
-            return total
-        if self.agreement is None:
-            return total + float(potentials.factors[self.cells(states)].sum())
-        in_agreement = np.repeat(self.agreement, self.arity)
-        cell = np.add.reduceat(np.where(in_agreement, 0, states[self.node] * self.stride), self.start[:-1])
-        value = potentials.factors[self.table_start[:-1] + cell]
-        low = np.minimum.reduceat(states[self.node], self.start[:-1])
-        high = np.maximum.reduceat(states[self.node], self.start[:-1])
-        return total + float(value[~self.agreement | (low == high)].sum())
+        return SharedPotentials.from_potentials(self, potentials).score(self, states)
 
 
 class _Tables(NamedTuple):
@@ -252,14 +256,39 @@ class SharedPotentials:
         """Return the offset of the table of each given factor, shape (n,)."""
         return np.asarray(self.table_start[factors if self.table is None else self.table[factors]])
 
+    def kernel_factors(self, scopes: Scopes) -> Factors:
+        """Return the factors of the scopes with offsets in `tables`; the offset of the next table is not the table's end."""
+        found = scopes.kernel_factors
+        return found if self.table is None else found._replace(table_start=self.table_start[self.table])
+
+    def score(self, scopes: Scopes, states: np.ndarray) -> float:
+        """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
+        total = float(self.nodes[scopes.state_start[:-1] + states].sum())
+        if not scopes.n_factors:
+            return total
+        in_agreement = np.repeat(scopes.is_agreement, scopes.arity)
+        cell = np.add.reduceat(np.where(in_agreement, 0, states[scopes.node] * scopes.stride), scopes.start[:-1])
+        value = self.tables[self.spread(self.table_start[:-1]) + cell]
+        if scopes.agreement is None:
+            return total + float(value.sum())
+        low = np.minimum.reduceat(states[scopes.node], scopes.start[:-1])
+        high = np.maximum.reduceat(states[scopes.node], scopes.start[:-1])
+        return total + float(value[~scopes.agreement | (low == high)].sum())
+
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Return the values of all factors, given the values of the distinct tables."""
         return values if self.table is None else np.asarray(values[self.table])
 
     def expand(self) -> Potentials:
-        """Return potentials with a table for each factor."""
-        tables = self.tables if self.table is None else self.tables[entries_of_runs(self.table_start, self.table)]
-        return Potentials(self.nodes, tables)
+        """Return potentials with a table for each factor.
+
+        Raises:
+            TableSizeError: If factors share tables, and separate tables would be too large.
+        """
+        if self.table is None:
+            return Potentials(self.nodes, self.tables)
+        check_table_cells(int(np.diff(self.table_start)[self.table].sum()))
+        return Potentials(self.nodes, self.tables[entries_of_runs(self.table_start, self.table)])
 
     def sum_tables(self, factors: np.ndarray) -> np.ndarray:
         """Return the sums of flat factor tables over the factors with the same table; the adjoint of `expand`."""

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.possible_states import find_possible_states
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.possible_states import is_impossible
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.coordinate_ascent import ascend_states, modes
 from relcrf.inference.dual_decomposition import DualDecomposition
@@ -87,48 +87,56 @@ class Approximation(AbstractInference):
     observe: Observer = field(default=ignore_progress)
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        if find_possible_states(self.scopes, potentials) is None:
-            nodes, factors = (np.full(len(table), np.nan) for table in potentials)
-            return Marginals(-np.inf, nodes, factors, Verdict("exact"))
+        return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials))
+
+    def node_marginals(self, potentials: Potentials) -> Marginals:
+        return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials), with_factors=False)
+
+    def shared_marginals(self, potentials: SharedPotentials, with_factors: bool = True) -> Marginals:
+        if is_impossible(self.scopes, potentials):
+            factors = np.full(len(potentials.tables) if with_factors else 0, np.nan)
+            return Marginals(-np.inf, np.full(len(potentials.nodes), np.nan), factors, Verdict("exact"))
         lower, upper = trivial_bounds(self.scopes, potentials)
         results: list[Marginals] = []
         try:
-            for found in self._results(potentials, lower, upper):
+            for found in self._results(potentials, with_factors, lower, upper):
                 upper = min(upper, found.upper)
                 results.append(found)
                 if upper == -np.inf or found.verdict.status == "interrupted":
                     break
             best = results[-1]
         except KeyboardInterrupt:
-            best = results[-1] if results else self._quick_result(potentials)
+            best = results[-1] if results else self._quick_result(potentials, with_factors)
             best = replace(best, verdict=replace(best.verdict, status="interrupted"))
         return best if upper == -np.inf else self._limit(potentials, best, lower, upper)
 
-    def _results(self, potentials: Potentials, lower: float, upper: float) -> Iterator[Marginals]:
+    def _results(
+        self, potentials: SharedPotentials, with_factors: bool, lower: float, upper: float
+    ) -> Iterator[Marginals]:
         """Yield results, each more credible than the one before, until one is good."""
-        bounded = self._bound(potentials)
+        bounded = self._bound(potentials, with_factors)
         if bounded is not None:
             yield bounded
             if bounded.verdict.is_good:
                 return
             upper = min(upper, bounded.upper)
-        best = self._propagate_best(potentials, lower, upper)
+        best = self._propagate_best(potentials, with_factors, lower, upper)
         if best.verdict.is_good or bounded is None:
             yield best
         if best.verdict.status == "interrupted":
             raise KeyboardInterrupt
         if not best.verdict.is_good and self.sweeps:
-            sampled = self._gibbs.marginals(potentials)
+            sampled = self._gibbs.shared_marginals(potentials, with_factors)
             if sampled.verdict.status == "interrupted":
                 raise KeyboardInterrupt
             if sampled.verdict.is_good:
                 yield replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
 
-    def _quick_result(self, potentials: Potentials) -> Marginals:
+    def _quick_result(self, potentials: SharedPotentials, with_factors: bool) -> Marginals:
         """Return the result of a few rounds of damped propagation."""
-        return replace(self._attempts[1], max_iterations=QUICK_ITERATIONS).marginals(potentials)
+        return replace(self._attempts[1], max_iterations=QUICK_ITERATIONS).shared_marginals(potentials, with_factors)
 
-    def _bound(self, potentials: Potentials) -> Marginals | None:
+    def _bound(self, potentials: SharedPotentials, with_factors: bool) -> Marginals | None:
         """Return the result of mini-buckets; None if they are omitted or need too much memory."""
         if not self.bound_cells:
             return None
@@ -137,16 +145,18 @@ class Approximation(AbstractInference):
             self.scopes, max_cells=self.bound_cells, samples=n_samples, seed=self.seed, observe=self.observe
         )
         try:
-            return method.marginals(potentials)
+            return method.shared_marginals(potentials, with_factors)
         except UnsupportedGraphError:
             return None
 
-    def _propagate_best(self, potentials: Potentials, lower: float, upper: float) -> Marginals:
+    def _propagate_best(
+        self, potentials: SharedPotentials, with_factors: bool, lower: float, upper: float
+    ) -> Marginals:
         """Return the most credible result of all propagations."""
         fixed_points: list[Marginals] = []
         best: Marginals | None = None
         n_runs = 0
-        for found in self._propagate(potentials):
+        for found in self._propagate(potentials, with_factors):
             n_runs += 1
             if found.verdict.status == "interrupted":
                 return found
@@ -189,16 +199,16 @@ class Approximation(AbstractInference):
         damped = replace(first, damping=max(self.damping, STRONG_DAMPING))
         return [first, damped, replace(damped, schedule="sequential", device="cpu")]
 
-    def _propagate(self, potentials: Potentials) -> Iterator[Marginals]:
+    def _propagate(self, potentials: SharedPotentials, with_factors: bool) -> Iterator[Marginals]:
         """Yield the results of the attempts until one converges, then those of the restarts."""
         for method in self._attempts:
-            found = method.marginals(potentials)
+            found = method.shared_marginals(potentials, with_factors)
             yield found
             if found.verdict.status in ("converged", "interrupted"):
                 break
         for restart in range(self.restarts):
             method = replace(self._attempts[-1], start_spread=START_SPREAD, seed=self.seed + restart)
-            yield method.marginals(potentials)
+            yield method.shared_marginals(potentials, with_factors)
 
     def _compare(self, best: Marginals, fixed_points: list[Marginals], n_runs: int) -> Marginals:
         """Return the best fixed point with a remark on the others."""
@@ -212,15 +222,17 @@ class Approximation(AbstractInference):
             )
         return replace(best, verdict=replace(best.verdict, remark=remark))
 
-    def _limit(self, potentials: Potentials, found: Marginals, lower: float, upper: float) -> Marginals:
+    def _limit(self, potentials: SharedPotentials, found: Marginals, lower: float, upper: float) -> Marginals:
         """Return the result with bounds, and with a log partition function within them.
 
         The lower bound is raised to the score of the best states of single nodes, improved by coordinate ascent.
         """
         scopes, value, verdict = self.scopes, found.log_partition, found.verdict
         if np.isfinite(found.nodes).all():
-            states = ascend_states(scopes.kernel_factors, potentials, modes(found.nodes, scopes.state_start))
-            lower = max(lower, scopes.score(potentials, states.astype(np.int64)))
+            tables = Potentials(potentials.nodes, potentials.tables)
+            best = modes(found.nodes, scopes.state_start)
+            states = ascend_states(potentials.kernel_factors(scopes), tables, best)
+            lower = max(lower, potentials.score(scopes, states.astype(np.int64)))
         if not lower <= value <= upper:
             value = float(np.clip(np.nan_to_num(value, nan=upper), lower, max(lower, upper)))
             remarks = verdict.remark, "the estimate of the partition function was outside its bounds"
@@ -228,7 +240,7 @@ class Approximation(AbstractInference):
         return Marginals(value, found.nodes, found.factors, verdict, lower, max(lower, upper))
 
 
-def trivial_bounds(scopes: Scopes, potentials: Potentials) -> tuple[float, float]:
+def trivial_bounds(scopes: Scopes, potentials: SharedPotentials) -> tuple[float, float]:
     """Return bounds of the log partition function of a graph with a possible joint state, in nats.
 
     The lower bound is the sum of the smallest log potentials of possible states, the upper bound the sum of the log partition
@@ -243,9 +255,9 @@ def trivial_bounds(scopes: Scopes, potentials: Potentials) -> tuple[float, float
     upper = float((top + np.log(mass)).sum())
     lower = float(np.minimum.reduceat(np.where(potentials.nodes > -np.inf, potentials.nodes, np.inf), starts).sum())
     if scopes.n_factors:
-        tables = scopes.table_start[:-1]
-        largest = np.maximum.reduceat(potentials.factors, tables)
-        smallest = np.minimum.reduceat(np.where(potentials.factors > -np.inf, potentials.factors, np.inf), tables)
+        begin, tables = potentials.table_start[:-1], potentials.tables
+        largest = potentials.spread(np.maximum.reduceat(tables, begin))
+        smallest = potentials.spread(np.minimum.reduceat(np.where(tables > -np.inf, tables, np.inf), begin))
         # The log potential of an agreement whose nodes differ is 0.
         upper += float(np.where(scopes.is_agreement, np.maximum(largest, 0.0), largest).sum())
         lower += float(np.where(scopes.is_agreement, np.minimum(smallest, 0.0), smallest).sum())

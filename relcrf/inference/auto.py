@@ -10,7 +10,7 @@ import numpy as np
 
 from relcrf.gpu.device import DEVICES
 from relcrf.graph.scope_components import ComponentSubset, extract_components, label_scope_components
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.approximate import QUICK_ITERATIONS, STRONG_DAMPING, Approximation
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
@@ -107,25 +107,33 @@ class Auto(AbstractInference):
         return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.method, exact))
 
     def marginals(self, potentials: Potentials) -> Marginals:
+        return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials))
+
+    def node_marginals(self, potentials: Potentials) -> Marginals:
+        return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials), with_factors=False)
+
+    def shared_marginals(self, potentials: SharedPotentials, with_factors: bool = True) -> Marginals:
         try:
-            return self._marginals(potentials)
+            return self._shared_marginals(potentials, with_factors)
         except KeyboardInterrupt:
             if not self.anytime:
                 raise
-            return self._quick_result(potentials)
+            return self._quick_result(potentials, with_factors)
 
-    def _quick_result(self, potentials: Potentials) -> Marginals:
+    def _quick_result(self, potentials: SharedPotentials, with_factors: bool) -> Marginals:
         """Return the result of a few rounds of propagation."""
         method = Approximation(self.scopes, damping=STRONG_DAMPING, max_iterations=QUICK_ITERATIONS)
-        found = method.marginals(potentials)
+        found = method.shared_marginals(potentials, with_factors)
         return replace(found, verdict=replace(found.verdict, status="interrupted"))
 
-    def _marginals(self, potentials: Potentials) -> Marginals:
-        nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))
+    def _shared_marginals(self, potentials: SharedPotentials, with_factors: bool) -> Marginals:
+        nodes, factors = np.empty(len(potentials.nodes)), np.zeros(len(potentials.tables) if with_factors else 0)
         parts = []
         for subset, method in self.assignments:
-            found = method.marginals(subset.potentials(potentials))
-            nodes[subset.node_cells], factors[subset.factor_cells] = found.nodes, found.factors
+            found = method.shared_marginals(subset.shared_potentials(potentials), with_factors)
+            nodes[subset.node_cells] = found.nodes
+            if with_factors:
+                factors[subset.factor_cells if potentials.table is None else slice(None)] += found.factors
             parts.append(found.partition)
             if found.log_partition == -np.inf:
                 nodes[:], factors[:] = np.nan, np.nan
@@ -145,7 +153,8 @@ class Auto(AbstractInference):
         except KeyboardInterrupt:
             if not self.anytime:
                 raise
-            return self._quick_result(potentials).partition
+            whole = SharedPotentials.from_potentials(self.scopes, potentials)
+            return self._quick_result(whole, with_factors=False).partition
         return _add_partitions(parts)
 
     def map_states(self, potentials: Potentials) -> MapStates:

@@ -24,6 +24,7 @@ from relcrf.inference.elimination_order import (
 from relcrf.inference.result import UnsupportedGraphError
 from relcrf.kernels import elimination
 from relcrf.kernels.clique_blocks import CliqueForest
+from relcrf.kernels.distinct import distinct
 from relcrf.kernels.elimination import LOG2_SCALE
 
 BYTES_PER_CELL = 16
@@ -31,6 +32,9 @@ BYTES_PER_CELL = 16
 
 MAX_SEARCHED_NODES = 1 << 13
 """Maximum number of nodes of a component whose order is searched; one elimination of 30,000 nodes may take a second."""
+
+MAX_COUNTED_NODES = 64
+"""Maximum number of nodes of a clique whose cells are counted; with two states each, they have more cells than any limit."""
 
 MAX_CLIQUE_CELLS = 1 << 40
 """Maximum number of cells of a clique for any limits; sums then fit into 64-bit integers."""
@@ -40,7 +44,8 @@ class CliqueTooLargeError(UnsupportedGraphError):
     """The error that exact inference exceeds a limit.
 
     Args:
-        nodes: Nodes of the largest clique, or of the clique at which elimination stopped.
+        nodes: Nodes of the largest clique, or of the clique at which elimination stopped; empty if no order was tried,
+            because each one has a clique with at least `n_cells` cells.
         n_cells: Number of cells of this clique's table.
         required: Lower bound of what all cliques require; the exact value is unknown if elimination stops early.
         limit: The limit.
@@ -54,9 +59,13 @@ class CliqueTooLargeError(UnsupportedGraphError):
             if is_memory
             else (f"all cliques have at least {_format_amount(required)} cells")
         )
+        clique = (
+            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells"
+            if nodes
+            else f"each elimination order has a clique of at least {_format_amount(n_cells)} cells"
+        )
         super().__init__(
-            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells; {need}, and the limit "
-            f"({'memory' if is_memory else 'max_cells'}) is {_format_amount(limit)}"
+            f"{clique}; {need}, and the limit ({'memory' if is_memory else 'max_cells'}) is {_format_amount(limit)}"
         )
 
 
@@ -160,6 +169,8 @@ def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells:
     for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
         reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
     pairs = adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
+    for root, n_cells in _hopeless_components(scopes.cardinality, component, pairs, max_cells).items():
+        errors[root] = CliqueTooLargeError([], n_cells, n_cells, max_cells)
     found, hopeless = None, set(errors)
     for add_edges in (False, True):  # the pass without edges is a cheap lower bound
         hopeless = set(errors)
@@ -181,6 +192,43 @@ def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells:
     is_kept = np.concatenate((is_kept, np.ones(len(order) - len(is_kept), dtype=np.bool_)))
     maximal = MaximalCliques(*elimination.maximal_cliques(stage, order, offsets(sizes), member, is_kept))
     return CliqueTree(scopes, component, errors, memory, max_cells, arrange_cliques(scopes, order, maximal))
+
+
+def _hopeless_components(
+    cardinality: np.ndarray, component: np.ndarray, pairs: np.ndarray, max_cells: int
+) -> dict[int, int]:
+    """Return large components of which each order has a clique of more than `max_cells` cells, and a minimum of its cells.
+
+    A graph of treewidth k has less than k edges per node, and contraction of edges does not increase the treewidth. Edges are
+    therefore contracted until the number of edges per node is a proof. On a graph of 100,000 nodes with eight neighbours on
+    average, this takes a tenth of the time of elimination.
+
+    Args:
+        cardinality, component: Number of states and component of each node, shape (n_nodes,).
+        pairs: Adjacent nodes, shape (n_pairs, 2); the lower node first.
+
+    Returns:
+        The number of cells, by the lowest node of the component.
+    """
+    n_nodes, out = len(cardinality), {}
+    fewest_states = np.full(n_nodes, np.iinfo(np.int64).max)
+    np.minimum.at(fewest_states, component, np.where(cardinality > 1, cardinality, np.iinfo(np.int64).max))
+    is_open = np.bincount(component, minlength=n_nodes) > MAX_SEARCHED_NODES
+    while len(pairs := pairs[is_open[component[pairs[:, 0]]]]):
+        n_pairs = np.bincount(component[pairs[:, 0]], minlength=n_nodes)
+        n_ends = np.bincount(component[distinct(pairs.ravel())], minlength=n_nodes)
+        for root in np.flatnonzero(n_pairs).tolist():
+            n, n_clique = int(n_ends[root]), int(n_pairs[root]) // int(n_ends[root]) + 2
+            n_cells, most = (int(fewest_states[root]) ** min(k, MAX_COUNTED_NODES) for k in (n_clique, n))
+            if n_cells > max_cells:
+                out[root] = n_cells
+            is_open[root] = n_cells <= max_cells < most
+        parent = np.arange(n_nodes, dtype=np.int32)
+        elimination.contract_matching(*np.ascontiguousarray(pairs.T), parent)
+        ends = np.sort(parent[pairs], axis=1).astype(np.int64)
+        key = distinct((ends[:, 0] * n_nodes + ends[:, 1])[ends[:, 0] < ends[:, 1]])
+        pairs = np.stack([key // n_nodes, key % n_nodes], axis=1).astype(np.int32)
+    return out
 
 
 def _search_orders(

@@ -348,6 +348,22 @@ def eliminate(weight, component, is_included, first, second, limit, max_cells, r
     return order[:n], start[: n + 1], member[: start[n]], too_heavy, n_cells, n_steps
 
 
+@kernel((INT, INT, INT))
+def contract_matching(first, second, parent):
+    """Contract each edge whose two nodes have no contracted edge, in the order of the edges.
+
+    Args:
+        first, second: the lower and the higher node of each edge.
+        parent: the node itself, for all nodes; for the higher node of a contracted edge, overwritten by the lower one.
+    """
+    is_matched = np.zeros(len(parent), dtype=np.bool_)
+    for e in range(len(first)):
+        a, b = first[e], second[e]
+        if not is_matched[a] and not is_matched[b]:
+            is_matched[a] = is_matched[b] = True
+            parent[b] = a
+
+
 @kernel((LONG, INT, LONG, INT, BOOL))
 def maximal_cliques(stage, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.

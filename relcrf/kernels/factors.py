@@ -183,6 +183,8 @@ def compute_conditional(factors, node_table, factor_table, v, states, value, vio
 def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, states):
     """Set each node in turn to its best state given all other nodes, until a sweep changes no state (Besag 1986).
 
+    A sweep skips the nodes without a neighbour whose state has changed since the node was visited.
+
     Args:
         max_sweeps: maximum number of sweeps.
         states: states of all nodes; updated in place.
@@ -190,17 +192,26 @@ def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, sta
     largest = max_cardinality(factors)
     value = np.empty(largest)
     violations = np.empty(largest, dtype=np.int64)
+    is_stale = np.ones(len(factors.cardinality), dtype=np.bool_)
     for _ in range(max_sweeps):
         changed = False
         for v in range(len(factors.cardinality)):
+            if not is_stale[v]:
+                continue
+            is_stale[v] = False
             compute_conditional(factors, node_table, factor_table, v, states, value, violations)
             best = states[v]
             for x in range(factors.cardinality[v]):
                 if violations[x] < violations[best] or (violations[x] == violations[best] and value[x] > value[best]):
                     best = x
-            if best != states[v]:
-                states[v] = best
-                changed = True
+            if best == states[v]:
+                continue
+            states[v] = best
+            changed = True
+            for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
+                f = factors.factor[factors.touch[t]]
+                for q in range(factors.start[f], factors.start[f + 1]):
+                    is_stale[factors.node[q]] = factors.node[q] != v or is_stale[v]
         if not changed:
             break
 

@@ -20,7 +20,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.edge_classes import SharedEdgeTables, shared_edge_tables, with_table_classes
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.graph.table_matrix import TableMatrices, table_matrices
 from relcrf.inference.forest import (
     LANES,
@@ -123,6 +123,7 @@ class ForestLikelihood(AbstractJointLikelihood):
         states, evidence: Observed states, and mask of the evidence, in the order of the plan.
         unordered: The graph with the nodes in the original order, if their features are faster to read in this order; see
             `node_passes.py`. None if the features are read block by block.
+        allows_matrices: Whether the tables of a small graph are products of a matrix.
     """
 
     plan: ForestPlan
@@ -130,6 +131,7 @@ class ForestLikelihood(AbstractJointLikelihood):
     states: np.ndarray
     evidence: np.ndarray | None = None
     unordered: ReducedGraph | None = None
+    allows_matrices: bool = True
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
@@ -175,7 +177,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _matrices(self) -> TableMatrices | None:
-        return table_matrices(self.graph)
+        return table_matrices(self.graph) if self.allows_matrices else None
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         if self._matrices is not None:
@@ -300,12 +302,15 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     Args:
         method: Function that creates the inference method for the scopes of the graph's factors.
+        start_weights: Weights near the maximum, shape (layout.size,); an iterative method may start from the result for these
+            weights. None if they are not known.
     """
 
     graph: ReducedGraph
     states: np.ndarray
     method: Callable[[Scopes], AbstractInference]
     evidence: np.ndarray | None = None
+    start_weights: np.ndarray | None = None
 
     @cached_property
     def _compact(self) -> ReducedGraph:
@@ -318,7 +323,14 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _inference(self) -> AbstractInference:
-        return self.method(self._compact.scopes)
+        graph, shared = self._compact, self._shared_tables
+        method = self.method(graph.scopes)
+        if self.start_weights is None:
+            return method
+        if shared is not None:
+            return method.starting_from(shared.potentials(self.start_weights))
+        potentials = graph.potentials(self.start_weights)
+        return method.starting_from(SharedPotentials.from_potentials(graph.scopes, potentials))
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         graph, shared = self._compact, self._shared_tables

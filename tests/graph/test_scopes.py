@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from networks import FORESTS
 
+from relcrf.graph import scopes as graph_scopes
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 
 
@@ -43,7 +44,7 @@ def test_matching_arrays_are_not_copied():
     assert Potentials(*potentials).nodes is potentials.nodes
 
 
-def test_shared_potentials_expand_and_sum():
+def test_shared_potentials_expand_and_sum(monkeypatch):
     scopes = Scopes(np.array([2, 3, 2, 3]), np.arange(0, 10, 2), np.array([0, 1, 2, 3, 0, 2, 2, 1]))
     shared = SharedPotentials(np.arange(10.0), np.arange(10.0), np.array([0, 6, 10]), np.array([0, 0, 1, 0]))
     expanded = shared.expand()
@@ -54,5 +55,12 @@ def test_shared_potentials_expand_and_sum():
     assert shared.sum_tables(values) @ shared.tables == pytest.approx(values @ expanded.factors)
     states = np.array([-1, 2, -1, -1])
     np.testing.assert_array_equal(shared.clamp(scopes, states).nodes, expanded.clamp(scopes, states).nodes)
+    joint = np.array([1, 2, 0, 1])
+    assert shared.score(scopes, joint) == scopes.score(expanded, joint) == 1 + 4 + 5 + 8 + 5 + 1 + 8 + 2
+    monkeypatch.setattr(graph_scopes, "MAX_TABLE_CELLS", 21)
+    with pytest.raises(graph_scopes.TableSizeError, match="22 cells, more than 21 cells"):
+        shared.expand()
     separate = SharedPotentials.from_potentials(scopes, expanded)
+    assert separate.kernel_factors(scopes) is scopes.kernel_factors
+    np.testing.assert_array_equal(shared.kernel_factors(scopes).table_start, [0, 0, 6, 0])
     assert separate.expand().factors is expanded.factors and separate.sum_tables(values) is values

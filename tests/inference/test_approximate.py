@@ -1,16 +1,22 @@
 """Approximation of large graphs: choice among fixed points, bounds of the partition function, and remarks on reliability."""
 
+from dataclasses import replace
+
+import numba
 import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.columns.offsets import offsets
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
+from relcrf.inference import pair_lanes
 from relcrf.inference.approximate import Approximation, trivial_bounds
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.mini_bucket import MiniBucket
+from relcrf.kernels import threads
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
 
@@ -38,7 +44,7 @@ def test_bounds_contain_the_partition_function(name):
     for seed in range(4):
         scopes, potentials = NETWORKS[name](np.random.default_rng(seed))
         exact = Enumeration(scopes).marginals(potentials).log_partition
-        lower, upper = trivial_bounds(scopes, potentials)
+        lower, upper = trivial_bounds(scopes, SharedPotentials.from_potentials(scopes, potentials))
         slack = 1e-9 * max(1.0, abs(exact))
         assert lower - slack <= exact <= upper + slack
         for method in (Approximation(scopes, restarts=2), Approximation(scopes, bound_cells=8)):
@@ -149,3 +155,50 @@ def test_ctrl_c_during_propagation_ends_all_methods():
     found = Approximation(scopes, sweeps=10**9, observe=observe).marginals(potentials)
     assert found.verdict.status == "interrupted" and len(seen) == 3
     assert np.isfinite(found.nodes).all() and found.lower <= found.log_partition <= found.upper
+
+
+def shared_components(rng, with_agreements):
+    """Return a grid, a triangle and a chain, whose edges have three distinct tables."""
+    grid = grid_edges(20, 20)
+    edges = [*grid, (400, 401), (401, 402), (400, 402), *((i, i + 1) for i in range(403, 410))]
+    table_class = rng.integers(3, size=len(edges)).astype(np.int32)
+    scopes, potentials = network(rng, np.full(411, 3), edges, 0.3, table_class == 1 if with_agreements else None)
+    sizes = np.array([9, 1 if with_agreements else 9, 9])
+    shared = SharedPotentials(potentials.nodes, rng.normal(scale=0.3, size=sizes.sum()), offsets(sizes), table_class)
+    return replace(scopes, table_class=table_class), shared
+
+
+@pytest.mark.parametrize("with_agreements", [False, True])
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_shared_tables_do_not_change_results(monkeypatch, has_zero, with_agreements):
+    """Test components of the three kinds of methods, with one table for all edges of a class and with separate tables."""
+    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
+    scopes, shared = shared_components(np.random.default_rng(0), with_agreements)
+    shared.tables[3] = -np.inf if has_zero else shared.tables[3]
+    plain, separate = replace(scopes, table_class=None), shared.expand()
+    for make in (Approximation, lambda scopes, **settings: Auto(scopes, max_cells=1000, **settings)):
+        wanted = make(plain, tolerance=1e-10).marginals(separate)
+        bits = set()
+        for n_threads, min_cost in ((1, 0), (2, 0)):
+            monkeypatch.setattr(threads, "MIN_PARALLEL_COST", min_cost)
+            monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
+            method = make(scopes, tolerance=1e-10)
+            nodes = method.shared_marginals(shared, with_factors=False)
+            both = method.shared_marginals(shared), nodes, method.node_marginals(separate)
+            for found in both:
+                np.testing.assert_allclose(found.nodes, wanted.nodes, atol=1e-9)
+                for name in ("log_partition", "lower", "upper"):
+                    assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-10)
+                assert found.verdict.status == wanted.verdict.status == "converged"
+            np.testing.assert_allclose(both[0].factors, shared.sum_tables(wanted.factors), rtol=1e-8)
+            assert not len(nodes.factors)
+            bits.add((nodes.nodes.tobytes(), nodes.log_partition))
+        assert len(bits) == 1
+
+
+def test_impossible_shared_tables():
+    scopes, shared = shared_components(np.random.default_rng(0), with_agreements=False)
+    shared.tables[:9] = -np.inf
+    for method in (Approximation(scopes), Auto(scopes, max_cells=1000)):
+        found = method.shared_marginals(shared, with_factors=False)
+        assert found.log_partition == -np.inf and np.isnan(found.nodes).all() and not len(found.factors)

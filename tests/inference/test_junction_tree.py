@@ -10,11 +10,12 @@ from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 
 from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference import junction_tree
+from relcrf.inference import clique_tree, junction_tree
 from relcrf.inference.approximate import Approximation
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.clique_tree import CliqueTooLargeError
+from relcrf.inference.elimination_order import search_order
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
@@ -95,6 +96,39 @@ def test_dense_graph_raises_without_fill_in():
     with pytest.raises(CliqueTooLargeError) as caught:
         JunctionTree(scopes).clique_tree.check_limits()
     assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
+
+
+def random_links(rng, n, n_links):
+    """Return scopes of random pairs, and of a chain that joins all nodes."""
+    pairs = np.sort(rng.integers(n, size=(n_links, 2)), axis=1)
+    pairs = np.unique(np.concatenate((pairs[pairs[:, 0] < pairs[:, 1]], np.arange(n - 1)[:, None] + [0, 1])), axis=0)
+    return Scopes(rng.integers(2, 4, size=n), 2 * np.arange(len(pairs) + 1), pairs.ravel())
+
+
+def test_contraction_rejects_only_components_without_a_small_order(monkeypatch):
+    """The lower bound never exceeds the largest clique of an order; on many graphs, it saves the search for orders."""
+    monkeypatch.setattr(clique_tree, "MAX_SEARCHED_NODES", 0)
+    rng, n_rejected = np.random.default_rng(0), 0
+    for n_links in range(10, 250, 10):
+        n = 30
+        scopes = random_links(rng, n, n_links)
+        stage, component = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int32)
+        pairs = scopes.node.reshape(-1, 2)
+        best = search_order(scopes.cardinality, stage, *np.ascontiguousarray(pairs.T), 1 << 60, 1 << 30)
+        largest = max(math.prod(scopes.cardinality[c].tolist()) for c in np.split(best.member, best.start[1:-1]))
+        assert clique_tree._hopeless_components(scopes.cardinality, component, pairs, largest) == {}
+        limit = 2**6
+        rejected = clique_tree._hopeless_components(scopes.cardinality, component, pairs, limit)
+        assert all(limit < n_cells <= largest for n_cells in rejected.values())
+        n_rejected += len(rejected)
+    assert n_rejected >= 5
+
+
+def test_large_random_graph_raises_without_elimination():
+    scopes = random_links(np.random.default_rng(0), 20_000, 80_000)
+    with pytest.raises(CliqueTooLargeError, match="each elimination order has a clique") as caught:
+        JunctionTree(scopes, max_cells=2048).clique_tree.check_limits()
+    assert caught.value.nodes == [] and caught.value.required > 2048
 
 
 def test_single_large_factor_raises():

@@ -53,6 +53,23 @@ def test_conditional(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("max_sweeps", [1, 2, 100])
+def test_conditional_modes(name, max_sweeps):
+    """Compare with sweeps over all nodes."""
+    for seed in range(5):
+        rng, scopes, potentials = make_network(name, seed)
+        states = np.array([rng.integers(k) for k in scopes.cardinality], dtype=np.int32)
+        wanted, value_sums, violations = states.copy(), np.empty(5), np.empty(5, dtype=np.int64)
+        for _ in range(max_sweeps):
+            for v, k in enumerate(scopes.cardinality):
+                factors.compute_conditional(scopes.kernel_factors, *potentials, v, wanted, value_sums, violations)
+                keys = [(violations[x], -value_sums[x], x != wanted[v], x) for x in range(k)]
+                wanted[v] = min(keys)[-1]
+        factors.iterate_conditional_modes(scopes.kernel_factors, *potentials, max_sweeps, states)
+        np.testing.assert_array_equal(states, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_blocks", [None, 2, 3])
 def test_mean_field_expectations(name, n_blocks):
     """Test the expected log potentials of every block for random distributions of the others that are not products."""

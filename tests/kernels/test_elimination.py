@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from relcrf.kernels.elimination import LOG2_SCALE, EliminationRule, eliminate, maximal_cliques
+from relcrf.kernels.elimination import LOG2_SCALE, EliminationRule, contract_matching, eliminate, maximal_cliques
 
 NO_LIMIT = 1 << 60
 
@@ -137,3 +137,10 @@ def test_component_beyond_the_limit_is_reported():
         at = too_heavy[0]
         assert set(member[start[at] : start[at + 1]].tolist()) == {0, 1, 2, 3}
         assert set(order.tolist()) >= {4, 5, 6}
+
+
+def test_contracted_edges_form_a_matching():
+    first, second = (np.array(ends, dtype=np.int32) for ends in zip(*[(0, 1), (1, 2), (2, 3), (0, 4)], strict=True))
+    parent = np.arange(6, dtype=np.int32)
+    contract_matching(first, second, parent)
+    assert parent.tolist() == [0, 0, 2, 2, 4, 5]

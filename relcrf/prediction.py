@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.backends.base import InferenceResult
 from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage, require_one_condition
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.nearby_labels import nearby_min_probabilities, require_labels_in_data
 from relcrf.data.frame import Frame, frame_of
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.memory_needs import problem_memory, shared_memory
 from relcrf.backends.number_inference import infer_with_numbers
 from relcrf.backends.numeric_targets import fit_with_numbers

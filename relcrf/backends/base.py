@@ -13,24 +13,20 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from relcrf.backends.calibration_labels import CalibrationLabels
+from relcrf.backends.inference_result import InferenceResult, average_results, run_inference
 from relcrf.backends.inference_task import InferenceTask
-from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.execution.memory import return_freed_memory
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.factor_selection import select_used_factors
 from relcrf.graph.feature_scales import weight_scales
 from relcrf.graph.gates import Gates, LazyGates, build_gates
-from relcrf.graph.joint_marginals import joint_marginals
 from relcrf.graph.numeric_graph import NumericTargets
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.random_pairs import RandomPairs
-from relcrf.inference.coordinate_ascent import modes
-from relcrf.inference.gaussian import NumberMarginals
-from relcrf.inference.result import Observer, Verdict, ignore_progress
-from relcrf.kernels.distinct import distinct_rows
+from relcrf.inference.result import Observer, ignore_progress
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.learning.likelihood import (
@@ -374,95 +370,6 @@ class FitResult:
 
 
 @dataclass(frozen=True)
-class InferenceResult:
-    """The result of inference for the free variables of a problem.
-
-    Args:
-        variables: The free variables, ascending, shape (n,).
-        state_start: Start of each variable's states in `marginals`, shape (n + 1,).
-        marginals: Marginal probabilities of the states of all variables, concatenated, shape (state_start[-1],).
-        edges: Pairs of variables that inference treated as dependent, shape (m, 2).
-        n_messages: Number of messages sent; None if the backend does not count messages.
-        find_map_states: Function that computes `map_states`, which may take much longer than the marginals; None selects the
-            most probable state of each variable.
-        numbers: The marginals of the free numbers; None for a problem without numbers.
-        joint_marginals: Flat joint marginals of the factors of the groups with `needs_marginals`, see `joint_marginals.py`.
-    """
-
-    variables: np.ndarray
-    state_start: np.ndarray
-    marginals: np.ndarray
-    edges: np.ndarray
-    log_partition: float
-    verdict: Verdict
-    n_messages: int | None = None
-    find_map_states: Callable[[], np.ndarray] | None = None
-    numbers: NumberMarginals | None = None
-    joint_marginals: np.ndarray = field(default_factory=lambda: np.empty(0))
-
-    @cached_property
-    def map_states(self) -> np.ndarray:
-        """A most probable joint state, shape (n,), int32; computed when it is first read."""
-        return self.modes() if self.find_map_states is None else self.find_map_states()
-
-    def modes(self) -> np.ndarray:
-        """Return each variable's state with the largest marginal probability, shape (n,), int32."""
-        return modes(self.marginals, self.state_start)
-
-    def select_variables(self, selected: np.ndarray) -> InferenceResult:
-        """Return the result for the variables in the mask `selected`, shape (n,), bool; all edges are retained."""
-        sizes = np.diff(self.state_start)
-        return replace(
-            self,
-            variables=self.variables[selected],
-            state_start=offsets(sizes[selected]),
-            marginals=self.marginals[np.repeat(selected, sizes)],
-            find_map_states=lambda: self.map_states[selected],
-        )
-
-
-def run_inference(task: InferenceTask) -> InferenceResult:
-    """Return marginals of the nodes that are not observed; the most probable joint state is computed when it is read."""
-    graph = task.graph
-    inference = task.method(graph.scopes)
-    needs_factors = any(group.needs_marginals for group in graph.graph.groups)
-    marginals = inference.marginals(task.potentials) if needs_factors else task.node_marginals(inference)
-    unused = replace(task)  # without the potentials in memory
-
-    def find_map_states() -> np.ndarray:
-        return inference.map_states(unused.potentials).states
-
-    result = InferenceResult(
-        variables=graph.variables,
-        state_start=graph.state_start,
-        marginals=marginals.nodes,
-        edges=graph.variables[graph.edges],
-        log_partition=marginals.log_partition,
-        verdict=marginals.verdict,
-        find_map_states=None if marginals.verdict.status == "interrupted" else find_map_states,
-        joint_marginals=joint_marginals(graph, marginals.nodes, marginals.factors),
-    )
-    return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
-
-
-def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
-    """Return the result for the average of the distributions of several results.
-
-    For two or more results, the log partition is NaN, and `map_states` contains each variable's most probable state.
-    """
-    if len(results) == 1:
-        return results[0]
-    return replace(
-        results[0],
-        marginals=np.mean([result.marginals for result in results], axis=0),
-        edges=distinct_rows(np.concatenate([result.edges for result in results])),
-        log_partition=float("nan"),
-        find_map_states=None,
-        joint_marginals=np.mean([result.joint_marginals for result in results], axis=0),
-    )
-
-
-@dataclass(frozen=True)
 class AbstractBackend(ABC):
     """A combination of structure, objective, optimiser and inference method. The fields of a backend are settings."""
 
@@ -518,7 +425,7 @@ class AbstractBackend(ABC):
         Args:
             observe: Callback that receives the progress of an iterative method.
         """
-        return _average_results([run_inference(each) for each in self.inference_tasks(problem, vectors)])
+        return average_results([run_inference(each) for each in self.inference_tasks(problem, vectors)])
 
     @abstractmethod
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:

@@ -12,17 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import (
-    AbstractLikelihoodSpec,
-    FitResult,
-    InferenceResult,
-    Monitor,
-    Problem,
-    SharedVector,
-    run_inference,
-)
+from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem, SharedVector
 from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, exact_method
+from relcrf.backends.inference_result import InferenceResult, run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, moments_at
 from relcrf.backends.whole_graph import WholeGraphSpec

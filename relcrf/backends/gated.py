@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.backends.gated_risks import ExampleSplitter, GatedBeliefsSpec, remove_closed_factors
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import learn_unary, maximise_likelihood
 from relcrf.backends.self_training import SelfTraining

@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from relcrf.backends.base import InferenceResult, Problem
+from relcrf.backends.base import Problem
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.learned_model import SEPARATE_LAYOUTS
 from relcrf.backends.number_model import NumberModel
 from relcrf.backends.number_states import JointStates, find_parents, state_moments

@@ -11,13 +11,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from relcrf.backends.base import (
-    AbstractBackend,
-    AbstractLikelihoodSpec,
-    InferenceResult,
-    Problem,
-    SharedVector,
-)
+from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, Problem, SharedVector
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError

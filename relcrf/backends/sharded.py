@@ -12,7 +12,8 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, InferenceResult, Problem, SharedVector
+from relcrf.backends.base import AbstractBackend, Problem, SharedVector
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import FitResult, Monitor, Problem, run_inference
+from relcrf.backends.base import FitResult, Monitor, Problem
 from relcrf.backends.exact import UnaryLikelihoodSpec
+from relcrf.backends.inference_result import run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
 from relcrf.backends.local import LocalBackend

@@ -8,14 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import (
-    AbstractBackend,
-    AbstractLikelihoodSpec,
-    InferenceResult,
-    Problem,
-    SharedVector,
-    run_inference,
-)
+from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, Problem, SharedVector
+from relcrf.backends.inference_result import InferenceResult, run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.gpu.device import DEVICES

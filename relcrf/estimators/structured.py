@@ -12,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relcrf.api import Model
-from relcrf.backends.base import InferenceResult, Monitor
+from relcrf.backends.base import Monitor
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.registry import make_backend
 from relcrf.columns.offsets import offsets
 from relcrf.estimators.row_model import RowModel, build_relational_model

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csc_array, csr_array
 
-from relcrf.backends.base import InferenceResult
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.number_inference import infer_posterior
 from relcrf.backends.problems import query_problem

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
+from relcrf.backends.base import AbstractBackend, Problem
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.number_inference import JointPosterior, infer_posterior, infer_with_numbers
 from relcrf.backends.problems import query_problem

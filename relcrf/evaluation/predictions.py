@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import InferenceResult
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.columns.offsets import offsets
 from relcrf.data.frame import Frame
 from relcrf.evaluation.intervals import Clusters, Interval, bias_corrected_interval, fold_interval, percentile_interval

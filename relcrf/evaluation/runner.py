@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.automatic_sharding import fit_with_sharding, infer_with_sharding
-from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.problems import query_problem, training_problem
 from relcrf.backends.registry import make_backend

@@ -17,8 +17,9 @@ import numpy as np
 
 from relcrf.api import Fit, Prediction, load_fit
 from relcrf.backends.automatic_sharding import infer_with_sharding
-from relcrf.backends.base import InferenceResult, Problem
+from relcrf.backends.base import Problem
 from relcrf.backends.calibration_labels import require_coverage
+from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.problems import query_problem
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame

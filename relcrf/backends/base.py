@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -395,9 +396,12 @@ class AbstractBackend(ABC):
         return ""
 
     @property
-    def shares_tables(self) -> bool:
-        """Whether all factors over two variables with equal features share one table, on large graphs."""
-        return False
+    def separate_tables_per_variable(self) -> float:
+        """Maximum number of factors with a separate table per free variable, if others with equal features share one.
+
+        This is for factors over two variables of large graphs. It is infinite if all factors may have separate tables.
+        """
+        return math.inf
 
     @property
     def labels_separate(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -66,8 +67,8 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             self._reject_setting("folds", "use a number of at least 2")
 
     @property
-    def shares_tables(self) -> bool:
-        return super().shares_tables and self.objective != "piecewise"
+    def separate_tables_per_variable(self) -> float:
+        return math.inf if self.objective == "piecewise" else super().separate_tables_per_variable
 
     @property
     def unshardable_reason(self) -> str:

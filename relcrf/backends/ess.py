@@ -5,6 +5,7 @@ Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CR
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -263,6 +264,13 @@ class EssBackend(AbstractLikelihoodBackend):
             if self.structure_unaries == "own"
             else super().unshardable_reason
         )
+
+    @property
+    def separate_tables_per_variable(self) -> float:
+        # The structure is a forest, whose edges have separate tables.
+        is_forest = self.treewidth == self.trees == 1 and self.observed_edges == "fold"
+        shares = self.structure_unaries != "own" and self.inference in ("auto", "exact", "bp")
+        return 1.0 if is_forest and shares else math.inf
 
     @property
     def labels_separate(self) -> bool:

@@ -16,6 +16,8 @@ from relcrf.execution.memory import (
     WorkingArrays,
     estimate_memory,
 )
+from relcrf.graph.components import iter_scope_chunks
+from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.reduction import Role
 
 SHARED_FACTOR_BYTES, SHARED_STATE_BYTES = 128, 16
@@ -37,9 +39,11 @@ def problem_memory(problem: Problem, backend: AbstractBackend, *, learning: bool
     candidates = sum(space.nbytes for space in problem.candidates)
     arrays = working_arrays(backend, learning=learning)
     sizes, messages = [*template_sizes(problem)], []
+    n_separate = backend.separate_tables_per_variable * _count_states(problem)[0]
     for number, size in enumerate(sizes):
-        if backend.shares_tables and (n_bytes := _message_bytes(problem, number)):
-            sizes[number] = replace(size, n_cells=0)
+        if np.isfinite(n_separate) and (n_bytes := _message_bytes(problem, number)):
+            most = max(group.n_joint_states for group in problem.graph.groups if group.block == number)
+            sizes[number] = replace(size, n_cells=min(size.n_cells, int(n_separate * most)))
             messages.append(MemoryUse(f"messages of '{size.name}'", n_bytes))
     found = (*messages, *estimate_memory(sizes, *_count_states(problem), arrays, candidates))
     return tuple(sorted(found, key=lambda use: -use.n_bytes))
@@ -51,8 +55,21 @@ def _message_bytes(problem: Problem, block: int) -> int:
     if not all(len(group.scope) == 2 and group.features.row_classes(slice(0, 0)) is not None for group in groups):
         return 0
     return sum(
-        group.n_factors * (SHARED_FACTOR_BYTES + SHARED_STATE_BYTES * sum(group.cardinalities)) for group in groups
+        _count_tables(group, problem.roles) * (SHARED_FACTOR_BYTES + SHARED_STATE_BYTES * sum(group.cardinalities))
+        for group in groups
     )
+
+
+def _count_tables(group: FactorGroup, roles: np.ndarray) -> int:
+    """Return the number of factors over two or more free and no absent variables; the others have no table."""
+    if isinstance(group.scope, RepeatedScope):
+        return group.n_factors
+    count = 0
+    for scope in iter_scope_chunks(group):
+        of_scope = [roles[variable] for variable in scope]
+        n_free = np.sum([role == Role.FREE for role in of_scope], axis=0)
+        count += int(((n_free > 1) & np.logical_and.reduce([role != Role.ABSENT for role in of_scope])).sum())
+    return count
 
 
 def shared_memory(problem: Problem, *, learning: bool) -> tuple[MemoryUse, ...]:
@@ -75,7 +92,7 @@ def template_sizes(problem: Problem) -> Sequence[TemplateSize]:
         groups = [group for group in problem.graph.groups if group.block == number]
         # The table of an agreement is a single number.
         cells = sum(
-            group.n_factors * (1 if group.is_agreement else group.n_joint_states)
+            _count_tables(group, problem.roles) * (1 if group.is_agreement else group.n_joint_states)
             for group in groups
             if len(group.scope) > 1
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -125,8 +126,9 @@ class AbstractWholeGraphBackend(AbstractBackend):
     inference: str
 
     @property
-    def shares_tables(self) -> bool:
-        return self.inference in SHARING_METHODS and getattr(self, "device", "cpu") == "cpu"
+    def separate_tables_per_variable(self) -> float:
+        shares = self.inference in SHARING_METHODS and getattr(self, "device", "cpu") == "cpu"
+        return 0.0 if shares else math.inf
 
     def _require_device(self, device: str) -> None:
         """Raise UsageError if the value of setting `device` is unknown, or if the inference method cannot use this device."""

@@ -112,6 +112,8 @@ def test_separate_tables_of_log_messages_raise_error(monkeypatch):
         ("pseudo", {"device": "gpu"}, r"tables of 'linked' \("),
         ("dense", {}, "messages of 'linked'"),
         ("dense", {"objective": "piecewise"}, r"tables of 'linked' \("),
+        ("ess", {}, "messages of 'linked'"),
+        ("ess", {"treewidth": 2}, r"tables of 'linked' \("),
     ],
 )
 def test_memory_of_shared_tables(backend, settings, part):

@@ -90,7 +90,6 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         conditionals = problem.total_likelihood(PseudoLikelihoodSpec(self.device))
         accurate, initial = replace(self, tolerance=START_ACCURACY * self.tolerance), problem.graph.layout.initial
         pseudo = accurate.maximise("pseudo", conditionals, initial, monitor, keep_memory=True)
-        whole = problem.total_likelihood(replace(spec, start=problem.share_vector(pseudo.point)))
         learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes, previous=pseudo)
         if pseudo.gradient_norm <= self.tolerance * pseudo.initial_gradient_norm:
             pseudo = replace(pseudo, status="converged")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, Problem, SharedVector
+from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, Problem
 from relcrf.backends.inference_result import InferenceResult, run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
@@ -50,14 +50,11 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         backend: Name of the backend, for error messages.
         inference: Name of the inference method.
         settings: Pairs of the name and value of a setting; settings that the method does not have are ignored.
-        start: Weights near the maximum of the likelihood. In learning, belief propagation starts from the messages for these
-            weights, so that the value depends only on the weights of an evaluation, not on earlier evaluations.
     """
 
     backend: str
     inference: str
     settings: tuple[tuple[str, Any], ...] = ()
-    start: SharedVector | None = None
 
     def method(
         self, scopes: Scopes, observe: Observer = ignore_progress, *, is_for_learning: bool = False
@@ -101,9 +98,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
-        method = partial(self.method, is_for_learning=True)
-        start = None if self.start is None else self.start.load()
-        return InferredLikelihood(graph, problem.states[graph.variables], method, start_weights=start)
+        return InferredLikelihood(graph, problem.states[graph.variables], partial(self.method, is_for_learning=True))
 
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
@@ -181,9 +176,6 @@ class _CheckedInference(AbstractInference):
             return self.method.shared_marginals(potentials, with_factors)
         except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
-
-    def starting_from(self, potentials: SharedPotentials) -> _CheckedInference:
-        return replace(self, method=self.method.starting_from(potentials))
 
     def map_states(self, potentials: Potentials) -> MapStates:
         try:

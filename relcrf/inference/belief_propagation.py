@@ -20,7 +20,7 @@ from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.possible_states import is_impossible
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.iteration import iterate
-from relcrf.inference.pair_lanes import LaneMessages, PairLanes, StartMessages
+from relcrf.inference.pair_lanes import LaneMessages, PairLanes
 from relcrf.inference.result import (
     AbstractInference,
     MapStates,
@@ -30,7 +30,7 @@ from relcrf.inference.result import (
     Verdict,
     ignore_progress,
 )
-from relcrf.inference.spanning_trees import SpanningTrees, pair_information, reparametrise
+from relcrf.inference.spanning_trees import SpanningTrees, pair_information
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 from relcrf.kernels.pair_flooding import LANES
@@ -107,8 +107,6 @@ class BeliefPropagation(AbstractInference):
         device: `cpu` or `gpu`, a CUDA GPU for ordinary flooding on pairwise graphs. The GPU runs the rounds and computes the
             marginals and the log partition function; most probable states are decoded on the CPU.
         observe: Callback that receives the current verdict after some rounds.
-        start: Potentials whose fixed point provides the initial messages of ordinary flooding on pairs; None selects uniform
-            messages. For other schedules, and if the messages of these potentials do not converge, messages are uniform.
 
     Raises:
         ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted, or the device is a GPU, and a
@@ -127,7 +125,6 @@ class BeliefPropagation(AbstractInference):
     seed: int = 0
     device: str = "cpu"
     observe: Observer = ignore_progress
-    start: SharedPotentials | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("flooding", "blocks", "sequential", "residual"):
@@ -165,21 +162,6 @@ class BeliefPropagation(AbstractInference):
             return found
         return self._failed_marginals(potentials, found)
 
-    def starting_from(self, potentials: SharedPotentials) -> BeliefPropagation:
-        return replace(self, start=potentials)
-
-    @cached_property
-    def _start_messages(self) -> StartMessages | None:
-        """The messages of the potentials `start`; None if they are not set, or if messages diverge or are below float32."""
-        if self.start is None or not self._fits_linear_range(self.start):
-            return None
-        nodes, groups = self._linear_potentials(self.start.nodes), self._lane_groups(self.start, maximum=False)
-        tolerance = self._stopping_residual(self.start.nodes, self.start.tables)
-        verdict, product = self._run_flooding(groups, nodes, nodes, tolerance)
-        messages = [each.message.astype(np.float32) for each in groups]
-        is_usable = verdict.status == "converged" and nodes.all() and all(each.all() for each in messages)
-        return StartMessages(messages, product[: len(nodes)] / nodes) if is_usable else None
-
     def _pair_marginals(self, potentials: SharedPotentials, factors: np.ndarray) -> Marginals:
         """Return the marginals of ordinary propagation of linear messages, which remain in lanes.
 
@@ -190,15 +172,7 @@ class BeliefPropagation(AbstractInference):
         nodes = self._linear_potentials(potentials.nodes)
         groups = self._lane_groups(potentials, maximum=False)
         tolerance = self._stopping_residual(potentials.nodes, potentials.tables)
-        messages, product = self._start_messages, nodes
-        if messages is not None:
-            product = nodes * messages.product
-            if not ((product > 0.0) == (nodes > 0.0)).all():  # underflow
-                messages, product = None, nodes
-        if messages is not None:
-            for group, message in zip(groups, messages.groups, strict=True):
-                group.message[:] = message
-        verdict, product = self._run_flooding(groups, nodes, product, tolerance, is_started=messages is not None)
+        verdict, product = self._run_flooding(groups, nodes, nodes, tolerance)
         value = 0.0
         for group in groups:
             value += group.sum_beliefs(potentials, product, factors)
@@ -242,7 +216,7 @@ class BeliefPropagation(AbstractInference):
         beliefs.decode(network, tables, state, self._scratch, MAX_DECODING_SWEEPS, queue, queued, states)
         score, bound = self.scopes.score(potentials, states), np.inf
         if trees is not None and verdict.status != "diverged":
-            bound = trees.mean_best_score(reparametrise(self.scopes, potentials, network, state))
+            bound = trees.mean_best_score(self._reparametrise(potentials, network, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
         # Decoding may fail to find a possible state although one exists.
@@ -309,7 +283,7 @@ class BeliefPropagation(AbstractInference):
         Returns:
             The result of propagation with the best appearance probabilities, and its bound.
         """
-        reparametrised = reparametrise(self.scopes, potentials, found.network, found.state)
+        reparametrised = self._reparametrise(potentials, found.network, found.state)
         trees = found.trees
         assert trees is not None
         bound, step = trees.mean_log_partition(reparametrised), MAX_STEP
@@ -320,7 +294,7 @@ class BeliefPropagation(AbstractInference):
                 mixed = self._propagate(potentials, trees.mix(forest, step), maximum=False, start=found.state.message)
                 if self._is_possible(mixed):
                     assert mixed.trees is not None
-                    new = reparametrise(self.scopes, potentials, mixed.network, mixed.state)
+                    new = self._reparametrise(potentials, mixed.network, mixed.state)
                     new_bound = mixed.trees.mean_log_partition(new)
                     if new_bound <= bound - SUFFICIENT_DECREASE * step * gap:
                         found, trees, reparametrised, bound = mixed, mixed.trees, new, new_bound
@@ -471,7 +445,7 @@ class BeliefPropagation(AbstractInference):
         n_slots = len(self.scopes.node)
         pending, change = np.empty_like(state.message), np.empty(n_slots)
         schedules.compute_pending(net, tables, state, self._scratch, pending, change)
-        largest = schedules.build_tournament(change)
+        largest = _build_tournament(change)
 
         def commit(rounds: int) -> float:
             if np.isnan(change).any():
@@ -546,22 +520,17 @@ class BeliefPropagation(AbstractInference):
         product: np.ndarray,
         tolerance: float,
         flood_others: Callable[[np.ndarray, np.ndarray], float] | None = None,
-        *,
-        is_started: bool = False,
     ) -> tuple[Verdict, np.ndarray]:
         """Run the schedule, and return the products of the nodes, followed by those of the dummy nodes of `PairLanes`.
 
         Args:
             nodes, product: Node potentials, and products with the initial messages.
             flood_others: Function that updates other messages like `LaneMessages.flood`, and returns the residual.
-            is_started: Whether the messages are those of `start`, so that the first rounds need not select a fixed point.
         """
         padding = np.ones(int(self.scopes.cardinality.max(initial=1)))
         nodes, product = np.concatenate((nodes, padding)), np.concatenate((product, padding))
         next_product, n_rounds = np.empty_like(product), 0
-        is_in_place = self.schedule == "blocks" and flood_others is None
-        # A parallel round computes the products anew; those of the rounded initial messages are only approximate.
-        n_parallel = (1 if is_started else PARALLEL_ROUNDS) if is_in_place else self.max_iterations
+        n_parallel = PARALLEL_ROUNDS if self.schedule == "blocks" and flood_others is None else self.max_iterations
 
         def flood(rounds: int) -> float:
             nonlocal product, next_product, n_rounds
@@ -585,6 +554,37 @@ class BeliefPropagation(AbstractInference):
         if found.verdict.status == "diverged":
             return False
         return not np.minimum.reduceat(found.state.n_impossible, self.scopes.state_start[:-1]).any()
+
+    def _reparametrise(self, potentials: Potentials, net: MessageNetwork, state: MessageState) -> Potentials:
+        """Return potentials with which the mean score over the spanning forests equals the score of the graph.
+
+        Every forest contains all nodes; the log potential of a pair is divided by the pair's appearance probability.
+        """
+        scopes = self.scopes
+        full, expanded = scopes.expand_agreements(potentials)
+        nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
+        message = np.where(state.message == -np.inf, 0.0, state.message)
+        factors = expanded.factors / np.repeat(net.appearance, np.diff(full.table_start))
+        factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
+        cell = np.arange(len(factors)) - full.table_start[factor]
+        second = scopes.cardinality[scopes.node[2 * factor + 1]]
+        factors -= message[net.message_start[2 * factor] + cell // second]
+        factors -= message[net.message_start[2 * factor + 1] + cell % second]
+        return Potentials(nodes, factors)
+
+
+def _build_tournament(keys: np.ndarray) -> np.ndarray:
+    """Return the tournament tree of nonnegative keys; see `send_by_residual`.
+
+    The keys are the leaves, each parent is the maximum of its two children, and the root is at index 1.
+    """
+    n = 1 << max(len(keys) - 1, 0).bit_length()
+    largest = np.zeros(2 * n)
+    largest[n : n + len(keys)] = keys
+    while n > 1:
+        largest[n // 2 : n] = largest[n : 2 * n].reshape(-1, 2).max(axis=1)
+        n //= 2
+    return largest
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -211,18 +210,6 @@ class LaneMessages:
             for each in sums:
                 out += each
         return self.log_scale + float(sum(values))
-
-
-class StartMessages(NamedTuple):
-    """Initial messages of ordinary propagation on pairs.
-
-    Args:
-        groups: Linear messages of each group of `PairLanes`, float32, which is accurate enough for a start.
-        product: Product of the messages to each state of each node, shape (state_start[-1],).
-    """
-
-    groups: list[np.ndarray]
-    product: np.ndarray
 
 
 def _divide_by_table(scopes: Scopes, pairs: np.ndarray, members: np.ndarray) -> list[tuple[np.ndarray, bool]]:

@@ -130,10 +130,6 @@ class AbstractInference(ABC):
         found = self.marginals(potentials.expand())
         return replace(found, factors=potentials.sum_tables(found.factors))
 
-    def starting_from(self, potentials: SharedPotentials) -> AbstractInference:
-        """Return the method with the result for the given potentials as the initial state; most methods ignore it."""
-        return self
-
     def partition(self, potentials: Potentials) -> PartitionFunction:
         """Compute the log partition function; some methods need less time than for marginals."""
         return self.marginals(potentials).partition

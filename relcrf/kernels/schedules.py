@@ -166,17 +166,3 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
                     pending[at + x] = new[x]
                 _update_key(largest, other, change)
     return largest[1]
-
-
-def build_tournament(keys: np.ndarray) -> np.ndarray:
-    """Return the tournament tree of nonnegative keys; see `send_by_residual`.
-
-    The keys are the leaves, each parent is the maximum of its two children, and the root is at index 1.
-    """
-    n = 1 << max(len(keys) - 1, 0).bit_length()
-    largest = np.zeros(2 * n)
-    largest[n : n + len(keys)] = keys
-    while n > 1:
-        largest[n // 2 : n] = largest[n : 2 * n].reshape(-1, 2).max(axis=1)
-        n //= 2
-    return largest

@@ -20,7 +20,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.edge_classes import SharedEdgeTables, shared_edge_tables, with_table_classes
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
+from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.graph.table_matrix import TableMatrices, table_matrices
 from relcrf.inference.forest import (
     LANES,
@@ -302,15 +302,12 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     Args:
         method: Function that creates the inference method for the scopes of the graph's factors.
-        start_weights: Weights near the maximum, shape (layout.size,); an iterative method may start from the result for these
-            weights. None if they are not known.
     """
 
     graph: ReducedGraph
     states: np.ndarray
     method: Callable[[Scopes], AbstractInference]
     evidence: np.ndarray | None = None
-    start_weights: np.ndarray | None = None
 
     @cached_property
     def _compact(self) -> ReducedGraph:
@@ -323,14 +320,7 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _inference(self) -> AbstractInference:
-        graph, shared = self._compact, self._shared_tables
-        method = self.method(graph.scopes)
-        if self.start_weights is None:
-            return method
-        if shared is not None:
-            return method.starting_from(shared.potentials(self.start_weights))
-        potentials = graph.potentials(self.start_weights)
-        return method.starting_from(SharedPotentials.from_potentials(graph.scopes, potentials))
+        return self.method(self._compact.scopes)
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         graph, shared = self._compact, self._shared_tables

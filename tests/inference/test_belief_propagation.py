@@ -11,7 +11,7 @@ from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, netw
 import relcrf
 from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
-from relcrf.inference import belief_propagation, pair_lanes
+from relcrf.inference import pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.kernels import threads
@@ -253,40 +253,3 @@ def test_blocks_converge_faster_than_flooding():
         for schedule in ("blocks", "flooding")
     ]
     assert 0.0 < residuals[0] < 0.5 * residuals[1]
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "flooding"])
-@pytest.mark.parametrize("with_agreements", [False, True])
-def test_start_from_other_potentials(monkeypatch, with_agreements, schedule):
-    monkeypatch.setattr(belief_propagation, "MAX_ROUNDS_PER_STEP", 1)
-    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
-    monkeypatch.setattr(pair_lanes, "MIN_SHARING_PAIRS", pair_lanes.LANES)
-    scopes, shared = shared_network(np.random.default_rng(3), with_agreements)
-    plain = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-10)
-    other = replace(shared, nodes=shared.nodes + 1e-3, tables=1.001 * shared.tables)
-    wanted, bits = plain.shared_marginals(shared), set()
-    for n_threads in (1, 2):
-        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
-        method = plain.starting_from(other)
-        first, second = method.shared_marginals(shared), method.shared_marginals(shared)
-        np.testing.assert_allclose(first.nodes, wanted.nodes, atol=1e-9)
-        np.testing.assert_allclose(first.factors, wanted.factors, rtol=1e-8)
-        assert first.log_partition == pytest.approx(wanted.log_partition, rel=1e-10)
-        assert first.verdict.status == "converged" and first.verdict.iterations < wanted.verdict.iterations
-        bits |= {(found.nodes.tobytes(), found.log_partition) for found in (first, second)}
-    assert len(bits) == 1
-    assert plain.starting_from(shared).shared_marginals(shared).verdict.iterations < first.verdict.iterations
-
-
-@pytest.mark.parametrize("start", [[0.0, 0.0, -80.0, -80.0], [0.0, 0.0, -400.0, -400.0], [0.0, 0.0, -900.0, -900.0]])
-def test_unusable_start_is_ignored(start):
-    """Messages make the products underflow, are below float32, or are in logs; then the initial messages are uniform."""
-    scopes = Scopes(np.array([2, 2, 2]), np.array([0, 2, 4]), np.array([0, 1, 0, 2]))
-    nodes, tables = np.array([0.0, -590.0, 0.0, 1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0, 2.0])
-    shared = SharedPotentials(nodes, tables, np.array([0, 4]), np.zeros(2, dtype=np.int32))
-    others = replace(shared, nodes=np.zeros(6), tables=np.array(start))
-    assert (BeliefPropagation(scopes).starting_from(others)._start_messages is None) == (start[-1] < -80.0)
-    plain, method = BeliefPropagation(scopes), BeliefPropagation(scopes).starting_from(others)
-    wanted, found = plain.shared_marginals(shared), method.shared_marginals(shared)
-    np.testing.assert_array_equal(found.nodes, wanted.nodes)
-    assert found.verdict == wanted.verdict and np.isfinite(found.log_partition)

@@ -56,7 +56,9 @@ def training_problem(
         hint = "label some entities"
         if not all(block.is_numeric for block in grounding.blocks):
             hint += "; --backend fellegi-sunter learns matches of records without labels"
-        raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
+        # A note of the binding may name a missing column.
+        notes = tuple(grounding.bound.notes)
+        raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint, notes=notes))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED

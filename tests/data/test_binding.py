@@ -251,3 +251,9 @@ def test_missing_table_lists_each_accepted_name_once():
         bind(model.spec, relcrf.Dataset({"page": {"id": [1], "c": [True]}}))
     (message,) = (d.message for d in caught.value.diagnostics)
     assert message.endswith("expected 'pagewords' or 'pageword'")
+
+
+def test_missing_column_of_labels_is_named():
+    model = relcrf.parse("entity Page { predict c : bool }\ntemplate t(p: Page) over p.c\n")
+    with pytest.raises(relcrf.DataError, match=r"E225[\s\S]*has no column 'c'"):
+        model.fit(relcrf.Dataset({"page": {"id": [1, 2], "label": [True, False]}}), "local")

@@ -165,7 +165,9 @@ class ColumnTester:
             certain = f"bool_or({_matches('[+-]?' + shapes[name])})" if name in shapes else some
             sampled = self.test(columns, [all_numbers, some], sample=True)
             candidates = [column for column, results in sampled.items() if all(results)]
-            numeric = {c: results[1] for c, results in self.test(candidates, [all_numbers, certain]).items() if results[0]}
+            numeric = {
+                c: results[1] for c, results in self.test(candidates, [all_numbers, certain]).items() if results[0]
+            }
             if not stated and (name == " " or not any(numeric.values())):
                 numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
             description = f"{'blanks' if name == ' ' else repr(name)} between thousands"

@@ -74,6 +74,21 @@ def test_numbers_get_leading_zeros(folder):
     assert [row[1] for row in rows(dataset(folder, query), "code")] == expected
 
 
+def test_message_names_the_digits_of_keys_with_leading_zeros(tmp_path):
+    folder = write_tables(tmp_path, person=[{"id": "007"}, {"id": "018"}], knows=[{"x": "7", "y": "18"}])
+    model = relcrf.parse(
+        "entity Person { predict a: bool } relation Knows(x: Person, y: Person) template t(p: Person) over p.a"
+    )
+    with pytest.raises(relcrf.DataError) as caught:
+        model.ground(relcrf.Dataset(folder))
+    assert [(d.code, "digits = { x = 3 }" in d.hint) for d in caught.value.diagnostics] == [
+        ("E219", True),
+        ("E219", False),
+    ]
+    text = '[tables.person]\n[tables.knows]\nfile = "knows.csv"\ndigits = { x = 3, y = 3 }\n'
+    assert model.ground(dataset(folder, text)).graph.n_variables == 2
+
+
 def test_queries_read_texts_without_surrounding_blanks(folder):
     (folder / "key.csv").write_text('id,value\np1 ,"  "\n p2,b \n')
     text = (

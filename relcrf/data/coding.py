@@ -10,7 +10,7 @@ import duckdb
 
 from relcrf.data.dataset import quoted
 from relcrf.data.raw_table import RawTable
-from relcrf.data.store import literal
+from relcrf.data.store import literal, trimmed_sql
 from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Datetime, Integer, Real, String, Time
 
@@ -54,10 +54,7 @@ def text_sql(table: RawTable, column: str) -> str:
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
-        text = cell if column_type == "VARCHAR" else f"CAST({cell} AS VARCHAR)"
-        # Trimming is slow; hardly any cell begins or ends with a blank or a control character, which precede '!'.
-        is_padded = f"{text} < '!' OR {text}[-1] <= ' '"
-        return f"(CASE WHEN {is_padded} THEN nullif(trim({text}, E' \\t\\r\\n'), '') ELSE {text} END)"
+        return trimmed_sql(cell if column_type == "VARCHAR" else f"CAST({cell} AS VARCHAR)")
     if column_type in REAL_TYPES:
         # A data frame stores an integer column with missing values as floats: 5 as 5.0, and a missing value as NaN.
         is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"

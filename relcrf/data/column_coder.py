@@ -28,6 +28,7 @@ from relcrf.data.names import domain_table, domain_type, entity_table, vector_co
 from relcrf.data.raw_table import RawTable
 from relcrf.data.row_policies import policy_hint
 from relcrf.data.store import report_read_errors
+from relcrf.data.toml_text import toml_value
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
 from relcrf.model.types import Bool, Date, DomainType, Real, Vector
@@ -291,7 +292,20 @@ class ColumnCoder:
             hint = f"every value of this column must be a key in the table of {type_name}{repair}"
             if table.policies.orphans == "add" and any(isinstance(a.type, Vector) for a in entity.attributes):
                 hint = f"an entity with a vector cannot be added, because vectors cannot be missing{repair}"
+            if digits := self._find_padded_key(type_name, bad.value or ""):
+                statement = f"digits = {toml_value({table.source_columns.get(column, column): digits})}"
+                hint = f"the keys have leading zeros; write {statement} below [tables.{table.name}] in dataset.toml"
             self.problems.append(bad.diagnostic("E219", f"unknown {type_name} '{bad.value}'", table, column, hint))
+
+    def _find_padded_key(self, type_name: str, value: str) -> int:
+        """Return the length of a key that is a number with leading zeros added; 0 if there is none."""
+        if not value.isdigit():
+            return 0
+        keys = f"SELECT key::VARCHAR AS key FROM {quoted(entity_table(type_name))}"
+        is_padded = "key = lpad($1, length(key)::INTEGER, '0') AND length(key) > length($1)"
+        sql = f"SELECT length(key) FROM ({keys}) WHERE {is_padded} LIMIT 1"
+        found = self.connection.execute(sql, [value]).fetchall()
+        return int(found[0][0]) if found else 0
 
     def _report_missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:
         hint = suggestion(column, table.columns) if guess else None

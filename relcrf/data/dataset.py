@@ -37,8 +37,10 @@ from relcrf.data.readers.base import AbstractReader, SourceTable, reader_problem
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
+from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
+from relcrf.data.readers.structures import spread_structures
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.sandbox import run_queries
 from relcrf.data.source_repairs import repair_duplicates
@@ -202,8 +204,9 @@ class Dataset:
                 if reader.accepts(path):
                     if csv is not None and isinstance(reader, CsvReader):
                         reader = replace(reader, format=csv)
-                    tables = list(reader.tables(path, path.name[: -len(suffix)], self.store))
-                    return [replace(table, format=table.format or suffix[1:]) for table in tables]
+                    tables = reader.tables(path, path.name[: -len(suffix)], self.store)
+                    spread = [spread_structures(table, self.connection) for table in tables]
+                    return [replace(table, format=table.format or suffix[1:]) for table in spread]
         raise unreadable_error(str(path), "the content does not match the suffix of the file name")
 
     def _open(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
@@ -275,7 +278,8 @@ class Dataset:
             for table_name, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
                 self._add_value(table_name, columns)
         else:
-            self._add_table(SourceTable(name, location, add_frame(name, table, self.store)))
+            frame = SourceTable(name, location, add_frame(name, table, self.store))
+            self._add_table(spread_structures(frame, self.connection))
 
     # Manifests
 
@@ -344,7 +348,7 @@ class Dataset:
         for entry in content.tables:
             table = source_tables[entry.name]
             if isinstance(entry.source, QueryEntry):
-                table = replace_missing_texts(table, entry.missing, self.connection)
+                table = self._convert_cells(table, entry)
             self._add_table(table, entry)
 
     def _read_entry(self, entry: TableEntry) -> SourceTable:
@@ -377,10 +381,16 @@ class Dataset:
             case FileEntry(paths, pattern=pattern):
                 matches = [self._read_entry_file(path, entry, entry.source) for path in paths]
                 if pattern is not None:
-                    return union_files(entry.name, pattern, entry.source.partitions, matches, self.connection)
+                    partitions = entry.source.partitions
+                    matches = [union_files(entry.name, pattern, partitions, matches, self.connection)]
             case _:
                 raise AssertionError(f"{entry.source} is a query")
-        return replace_missing_texts(replace(matches[0], name=entry.name), entry.missing, self.connection)
+        return self._convert_cells(replace(matches[0], name=entry.name), entry)
+
+    def _convert_cells(self, table: SourceTable, entry: TableEntry) -> SourceTable:
+        """Return a table with the conversions of cells that a manifest entry states."""
+        table = replace_missing_texts(table, entry.missing, self.connection)
+        return pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
 
     def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
         """Return the table of one file of a manifest entry."""
@@ -433,7 +443,8 @@ class Dataset:
             self.notes.append(note)
         if entry is not None:
             csv = entry.source.csv if isinstance(entry.source, FileEntry) else None
-            reading = json.dumps([csv and asdict(csv), entry.missing]) if csv or entry.missing else ""
+            stated = [csv and asdict(csv), entry.missing, *([entry.digits] if entry.digits else [])]
+            reading = json.dumps(stated) if any(stated) else ""
             table = replace(table, policies=entry.policies, reading=reading)
         self.tables[fold_name(source_table.name)] = (
             rename_columns(table, entry) if entry is not None and entry.columns else table

@@ -48,6 +48,7 @@ _TABLE_KEYS = {
     "open": bool,
     "csv": dict,
     "missing": list,
+    "digits": dict,
     "key": str,
     "duplicates": str,
     "orphans": str,
@@ -63,12 +64,19 @@ _COMPANION_KEYS = {
 _SUFFIX = re.compile(r"\.(?!toml)[a-z]+(\.(gz|zst))?$", re.IGNORECASE)
 """Regular expression of the suffix of a table file."""
 
+MAX_DIGITS = 100
+"""Maximum number of digits of a code."""
+
 _POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
-_CSV_KEYS = {"delimiter": str, "encoding": str, "decimal": str, "thousands": str, "dates": str}
+_CSV_KEYS = {
+    **dict.fromkeys(("delimiter", "encoding", "decimal", "thousands", "dates"), str),
+    "skip": int,
+    "units": list,
+}
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
 _TYPE_NAMES = {
     str: "a string",
-    dict: "a table of strings",
+    dict: "a table",
     bool: "true or false",
     int: "an integer",
     float: "a number",
@@ -167,6 +175,7 @@ class TableEntry:
         source_location: Span of the source in the manifest.
         columns_location: Span of the key `columns` in the manifest.
         missing: Texts of cells without a value; empty for a CSV file, whose `CsvFormat` has them.
+        digits: The number of digits of codes with leading zeros, by column of the source; `digits_location` is its span.
     """
 
     name: str
@@ -177,6 +186,8 @@ class TableEntry:
     columns_location: Span
     missing: tuple[str, ...] = ()
     policies: RowPolicies = field(default_factory=RowPolicies)
+    digits: Mapping[str, int] = field(default_factory=dict)
+    digits_location: Span | None = None
 
 
 def is_applicable(mapping: str, data: Path) -> bool:
@@ -326,15 +337,31 @@ class _ManifestReader:
         is_csv = isinstance(source, FileEntry) and source.csv is not None
         missing = () if is_csv else tuple(entry.get("missing", ()))
         policies = RowPolicies(**{policy: entry[policy] for policy in (*_POLICIES, "key") if policy in entry})
-        return TableEntry(name, source, columns, entry.get("open", False), source_span, columns_span, missing, policies)
+        digits, digits_span = entry.get("digits", {}), self.locations.find(*path, "digits")
+        return TableEntry(
+            name,
+            source,
+            columns,
+            entry.get("open", False),
+            source_span,
+            columns_span,
+            missing,
+            policies,
+            digits,
+            digits_span,
+        )
 
     def _check_row_keys(self, entry: Mapping[str, Any], *path: str) -> bool:
-        """Report invalid values of `missing` and of the policies; return True if there are none."""
+        """Report invalid values of `missing`, `digits` and the policies; return True if there are none."""
         before = len(self.problems)
         missing = entry.get("missing", [])
         if not all(isinstance(text, str) for text in missing):
             message = f"'missing' must be a list of strings, not {_format_value(missing)}"
             self._add_problem(message, 'write missing = ["NA", "-"]', *path, "missing")
+        for column, digits in entry.get("digits", {}).items():
+            if not _has_type(digits, int) or not 1 <= digits <= MAX_DIGITS:
+                message = f"'{column}' must be an integer from 1 to {MAX_DIGITS}, not {_format_value(digits)}"
+                self._add_problem(message, "write digits = { column = 6 }", *path, "digits", column)
         for policy, values in _POLICIES.items():
             if entry.get(policy, "error") not in values:
                 hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"
@@ -419,7 +446,7 @@ class _ManifestReader:
             self._add_problem(f"'{file.name}' is not a CSV file", hint, *path)
             return None
         delimiter, encoding, decimal = (entry.get(key) for key in ("delimiter", "encoding", "decimal"))
-        thousands, dates = entry.get("thousands"), entry.get("dates")
+        thousands, dates, skip, units = (entry.get(key) for key in ("thousands", "dates", "skip", "units"))
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n\0'):
             hint = 'write one ASCII character that is not a quote, such as delimiter = ";"'
             self._add_problem(f"{delimiter!r} is not a delimiter", hint, *path, "delimiter")
@@ -437,8 +464,15 @@ class _ManifestReader:
         elif dates is not None and not DATE_FORMAT.fullmatch(dates):
             hint = 'write the day as %d, the month as %m, and the year as %Y or %y, such as dates = "%d.%m.%Y"'
             self._add_problem(f"{dates!r} is not a format of dates", hint, *path, "dates")
+        elif skip is not None and skip < 0:
+            hint = "write the number of lines above the header, such as skip = 2"
+            self._add_problem(f"'skip' is {skip}, below 0", hint, *path, "skip")
+        elif units is not None and not all(isinstance(unit, str) and unit.strip() == unit != "" for unit in units):
+            hint = 'write texts without blanks around them, such as units = ["%", "EUR"]'
+            self._add_problem(f"'units' must be a list of units, not {_format_value(units)}", hint, *path, "units")
         else:
-            return CsvFormat(delimiter, encoding, decimal, thousands, dates)
+            units = None if units is None else tuple(units)
+            return CsvFormat(delimiter, encoding, decimal, thousands, dates, skip=skip, units=units)
         return None
 
     def _find_table_files(self, name: str) -> list[str]:

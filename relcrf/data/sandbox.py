@@ -21,6 +21,7 @@ from relcrf.data.store import (
     literal,
     out_of_memory_error,
     quoted,
+    trimmed_sql,
 )
 from relcrf.errors import DataError, Diagnostic, listing, suggestion
 from relcrf.execution.guarded import ProcessDied
@@ -32,7 +33,8 @@ def run_queries(
     """Return the tables that queries compute from source tables, and the lower-case names of the tables that they read.
 
     The queries run in a guarded process, in a separate database file with copies of the source tables that the queries
-    refer to. Files, extensions, other databases and Python variables are inaccessible, and the settings are locked.
+    refer to. Texts are copied without surrounding blanks, which comparisons of keys ignore elsewhere, too. Files, extensions,
+    other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
         DataError: The SQL of a query is not a single SELECT, fails, ends its process, or depends on its own result (E234).
@@ -60,8 +62,12 @@ def run_queries(
     for name in sorted(read_names & tables.keys()):
         source = tables[name]
         try:
+            described = store.connection.execute(f"DESCRIBE SELECT * FROM {source.scan}").fetchall()
+            texts = [quoted(str(name)) for name, kind, *_ in described if kind == "VARCHAR"]
+            trimmed = ", ".join(f"{trimmed_sql(text)} AS {text}" for text in texts)
+            cells = f"* REPLACE ({trimmed})" if texts else "*"
             store.connection.execute(
-                f"CREATE TABLE {sandbox}.main.{quoted(source.name)} AS SELECT * FROM {source.scan}"
+                f"CREATE TABLE {sandbox}.main.{quoted(source.name)} AS SELECT {cells} FROM {source.scan}"
             )
         except duckdb.Error as error:
             raise database_error(source.location, error) from None

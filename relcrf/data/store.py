@@ -71,6 +71,13 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def trimmed_sql(text: str) -> str:
+    """Return a SQL expression of a text without surrounding blanks, NULL if it is empty."""
+    # Trimming is slow; hardly any cell begins or ends with a blank or a control character, which precede '!'.
+    is_padded = f"{text} < '!' OR {text}[-1] <= ' '"
+    return f"(CASE WHEN {is_padded} THEN nullif(trim({text}, E' \\t\\r\\n'), '') ELSE {text} END)"
+
+
 def is_utf8(name: str) -> bool:
     """Return True if a name is valid UTF-8; Python represents other bytes as surrogates, which DuckDB rejects."""
     try:

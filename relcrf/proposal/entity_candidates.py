@@ -151,11 +151,22 @@ def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) 
 
 
 def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add each column whose values are all keys of a candidate to the references of that candidate."""
+    """Add each column whose values are all keys of a candidate to the references of that candidate.
+
+    A reference shows by which name tables refer to a candidate, so that further columns may be found.
+    """
+    n_known = -1
+    while (n_found := sum(len(candidate.references) for candidate in candidates)) > n_known:
+        n_known = n_found
+        _add_named_references(tables, candidates)
+
+
+def _add_named_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
+    known = {(id(table), column) for candidate in candidates for table, column in candidate.references}
     for table in tables:
         links = find_number_links(table, candidates)
         for column in table.columns.values():
-            if not may_be_key(column) or column.distinct < 2:
+            if not may_be_key(column) or column.distinct < 2 or (id(table), column.name) in known:
                 continue
             if any(candidate.table is table and candidate.key == column.name for candidate in candidates):
                 continue
@@ -174,7 +185,10 @@ def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate
 def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: TableProfile) -> int:
     """Return a score from 0 to 3: how strongly the name of a column suggests a reference to a candidate."""
     stems = {stem_name(candidate.name), stem_name(candidate.key or "")} - {"", "id"}
-    if stem_name(column.name) in stems:
+    others = [
+        name for other, name in candidate.references if other is not table and name.lower() not in ENDPOINT_COLUMNS
+    ]
+    if stem_name(column.name) in stems | ({*map(stem_name, others)} - {"", "id"}):
         return 3
     if any(
         len(name) > 2 and (stem_name(column.name).startswith(name) or stem_name(column.name).endswith(name))

@@ -39,6 +39,7 @@ class ManifestBuilder:
         policies: For tables and for `table.column` of references, the policies by name, as (value, comment).
         repeated_keys: The key columns of tables of which some rows repeat a key.
         missing_texts: The texts of cells without a value.
+        digits: The number of digits of codes whose leading zeros are missing, by column.
     """
 
     folder: Path | None
@@ -49,6 +50,7 @@ class ManifestBuilder:
     policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     repeated_keys: dict[str, str] = field(default_factory=dict)
     missing_texts: dict[TableFile, list[str]] = field(default_factory=dict)
+    digits: dict[TableFile, dict[str, int]] = field(default_factory=dict)
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class ManifestBuilder:
         is_same = fold_name(name) == fold_name(table.name)
         entry, file, policies = table.name if is_same else name, self.file_of(table), self.policies.get(table.name, {})
         self.files[entry], self._entry_policies[entry] = (file, renamed), policies
-        self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts
+        self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts or file in self.digits
 
     def query_source(self, table: TableProfile) -> str:
         """Return the quoted name by which queries read a table; the table's name stays free for the result of a query.
@@ -148,6 +150,8 @@ class ManifestBuilder:
                 lines.append(f"columns = {toml_value(columns)}")
             if file in self.missing_texts:
                 lines.append(f"missing = {toml_value(self.missing_texts[file])}")
+            if file in self.digits:
+                lines.append(f"digits = {toml_value(self.digits[file])}")
             if name in self._entry_keys:
                 lines.append(f"key = {toml_value(self._entry_keys[name])}")
             lines += self._policy_lines(name)

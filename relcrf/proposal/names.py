@@ -37,11 +37,14 @@ ENDPOINT_COLUMNS = {
 ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
 """Usual names of the columns with the two ends of a link."""
 
+KEY_ENDING = r"(?<=..)(id|key|code|number|num|no|nr)$"
+"""Regular expression of the end of names of keys, such as `page_id`, `Order No.` and the German `Kunden-Nr.`"""
+
 
 def stem_name(name: str) -> str:
     """Return the stem of a table or column name; `page_id` and `Pages` have equal stems, which suggests a reference."""
     plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
-    plain = re.sub(r"(?<=..)(id|key)$", "", plain)
+    plain = re.sub(KEY_ENDING, "", plain)
     if plain.endswith("ies"):
         return plain[:-3] + "y"
     return plain if plain.endswith("ss") else plain.removesuffix("s")

@@ -11,6 +11,7 @@ import duckdb
 from relcrf.data.coding import date_sql, datetime_sql, integer_sql, text_sql, time_sql
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.raw_table import RawTable
+from relcrf.data.readers.leading_zeros import padded_sql
 from relcrf.data.store import report_read_errors
 
 MAX_ENUMERATION = 30
@@ -142,11 +143,15 @@ def count_unmatched_values(table: TableProfile, column: str, other: TableProfile
     )
 
 
-def count_unmatched_rows(table: TableProfile, column: str, other: TableProfile, key: str) -> int:
-    """Return the number of rows with a value of a column that does not occur in the column `key` of another table."""
-    a, b = quoted(column), quoted(key)
-    keys = f"SELECT {b} FROM {other.scan} WHERE {b} IS NOT NULL"
-    return table.query_number(f"SELECT count(*) FROM this WHERE {a} IS NOT NULL AND {a} NOT IN ({keys})")
+def count_unmatched_rows(table: TableProfile, column: str, other: TableProfile, key: str, digits: int = 0) -> int:
+    """Return the number of rows with a value of a column that does not occur in the column `key` of another table.
+
+    Args:
+        digits: If set, numbers are compared as codes with this number of digits.
+    """
+    a, b = (padded_sql(quoted(name), digits) if digits else quoted(name) for name in (column, key))
+    keys = f"SELECT {b} FROM {other.scan} WHERE {quoted(key)} IS NOT NULL"
+    return table.query_number(f"SELECT count(*) FROM this WHERE {quoted(column)} IS NOT NULL AND {a} NOT IN ({keys})")
 
 
 def profile_tables(dataset: Dataset) -> list[TableProfile]:
@@ -273,7 +278,8 @@ def _converted_sql(cell: str, kind: str) -> str:
         case "whole":
             return integer_sql(cell)
         case "real":
-            return f"CASE WHEN isfinite(TRY_CAST({cell} AS DOUBLE)) THEN 1 END"
+            is_code = f"regexp_full_match({cell}, '0[0-9]+')"  # a number written as 007 is a code, whose zeros matter
+            return f"CASE WHEN NOT {is_code} AND isfinite(TRY_CAST({cell} AS DOUBLE)) THEN 1 END"
         case "date":
             return date_sql(cell)
         case "time":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.row_policies import distinct_rows_sql, orphan_sql, repaired_rows_sql, with_repaired_rows
 from relcrf.data.store import literal
@@ -38,8 +40,17 @@ from relcrf.proposal.profile import (
     profile_table,
 )
 
+MIN_AFFINITY = 2
+"""Minimum value of `name_affinity` for columns whose numbers are compared with codes; numbers equal codes by chance."""
+
 MISSING_TEXTS = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "unknown", "missing", "-", "--", ".", "?")
 """Texts, in lower case, that usually stand for a missing value in a column of numbers or dates."""
+
+MISSING_CATEGORIES = ("n/a", "#n/a", "nan", "null", "-", "--", "?", ".")
+"""Texts, in lower case, that usually stand for a missing value among categories. `none` and `unknown` may be categories."""
+
+MIN_CATEGORIES, MAX_CATEGORIES = 2, 10_000
+"""Limits of the number of distinct texts of a column of categories; a column with more texts consists of names or keys."""
 
 
 def repair_tables(
@@ -52,6 +63,7 @@ def repair_tables(
     repairer = _TableRepairer(dataset, manifest)
     tables = [repairer.replace_missing_texts(table) if manifest.can_query(table) else table for table in tables]
     repaired = [repairer.repair_key(table, tables) if manifest.can_query(table) else table for table in tables]
+    repaired = repairer.pad_numbers(repaired)
     candidates = find_candidates(repaired)
     targets = [
         c for c in candidates if c.table is not None and c.key is not None and find_key(c.table, repaired) == c.key
@@ -69,26 +81,64 @@ class _TableRepairer:
         self.notes: list[NearMiss] = []
 
     def replace_missing_texts(self, table: TableProfile) -> TableProfile:
-        """Return a table without the texts such as `n/a` in columns that otherwise contain numbers or dates."""
-        found: dict[str, str] = {}
-        for column in table.columns.values():
-            if column.kind == "text" and column.distinct >= MIN_DISTINCT:
-                found |= dict.fromkeys(_missing_texts(table, column.name), column.name)
-        if not found:
-            return table
-        texts = sorted(found)
-        self.manifest.missing_texts[self.manifest.file_of(table)] = texts
-        shown, columns = listing(map(repr, texts)), listing(dict.fromkeys(found.values()))
-        self.notes.append(
-            NearMiss(
-                f"{table.name}.{columns}",
-                f"contains numbers or dates and {shown}: the manifest reads {shown} as missing",
+        """Return a table without the texts that stand for missing values, such as `n/a`."""
+        columns = [column for column in table.columns.values() if column.kind == "text"]
+        typed = [c for c in columns if c.distinct >= MIN_DISTINCT]
+        found = {text: column.name for column in typed for text in _missing_texts(table, column.name)}
+        shown, names = listing(map(repr, sorted(found))), listing(dict.fromkeys(found.values()))
+        if found:
+            note = f"contains numbers or dates and {shown}: the manifest reads {shown} as missing"
+            self.notes.append(NearMiss(f"{table.name}.{names}", note))
+        categories = _missing_categories(table, [c for c in columns if c.name not in found.values()])
+        categories = {text: names for text, names in categories.items() if text not in found}
+        for text, names in categories.items():
+            self.notes.append(
+                NearMiss(f"{table.name}.{names}", f"contains {text!r}, which the manifest reads as missing")
             )
-        )
-        source = SourceTable(table.name, table.raw.location, table.raw.scan, table.raw.numbered_scan)
-        cleaned = replace_missing_texts(source, texts, table.connection)
-        raw = replace(table.raw, scan=cleaned.scan, numbered_scan=cleaned.numbered_scan)
-        return profile_table(self.dataset, raw)
+        texts = sorted({*found, *categories})
+        if not texts:
+            return table
+        self.manifest.missing_texts[self.manifest.file_of(table)] = texts
+        return self._with_cells(table, replace_missing_texts(_source(table), texts, table.connection))
+
+    def pad_numbers(self, tables: Sequence[TableProfile]) -> list[TableProfile]:
+        """Return the tables with leading zeros in the numbers that another table has as codes, such as `000123`.
+
+        Either the key consists of codes or a column that refers to it, which its name shows.
+        """
+        found: dict[int, dict[str, tuple[int, str]]] = {}
+        for candidate in find_candidates([*tables]):
+            if (target := candidate.table) is None or candidate.key is None:
+                continue
+            key = target.columns[candidate.key]
+            for table in tables:
+                for column in table.columns.values() if table is not target else ():
+                    if not may_be_key(column) or name_affinity(column, candidate, table) < MIN_AFFINITY:
+                        continue
+                    for (owner, numbers), (other, codes) in permutations(((table, column), (target, key))):
+                        digits = _find_digits(other, codes) if numbers.kind == "whole" else 0
+                        n_unmatched = (
+                            count_unmatched_rows(table, column.name, target, key.name, digits) if digits else 0
+                        )
+                        if digits and n_unmatched <= max_invalid_rows(column.present):
+                            found.setdefault(id(owner), {})[numbers.name] = digits, f"{other.name}.{codes.name}"
+        return [
+            self._pad(table, found[id(table)]) if id(table) in found and self.manifest.can_query(table) else table
+            for table in tables
+        ]
+
+    def _pad(self, table: TableProfile, columns: Mapping[str, tuple[int, str]]) -> TableProfile:
+        """Return a table with leading zeros in some columns: the number of digits and the column of codes, by column."""
+        digits = {name: count for name, (count, _) in columns.items()}
+        self.manifest.digits[self.manifest.file_of(table)] = digits
+        self.notes += [
+            NearMiss(
+                f"{table.name}.{name}",
+                f"lacks the leading zeros of {codes}: the manifest adds them, up to {count} digits (digits)",
+            )
+            for name, (count, codes) in columns.items()
+        ]
+        return self._with_cells(table, pad_with_zeros(_source(table), digits, None, table.connection))
 
     def repair_key(self, table: TableProfile, tables: Sequence[TableProfile]) -> TableProfile:
         """Return a table without the rows that repeat a key, if it has few such rows and no other key."""
@@ -172,10 +222,31 @@ class _TableRepairer:
         self.notes.append(NearMiss(f"{table.name}.{column.name}", note, key, table.rows, missing, orphans))
         return repaired
 
+    def _with_cells(self, table: TableProfile, source: SourceTable) -> TableProfile:
+        """Return the profile of a table after its cells were converted."""
+        columns = table.connection.execute(f"DESCRIBE SELECT * FROM {source.scan}").fetchall()
+        types = tuple(str(kind) for _, kind, *_ in columns)
+        raw = replace(table.raw, scan=source.scan, numbered_scan=source.numbered_scan, types=types)
+        return profile_table(self.dataset, raw)
+
     def _with_rows(self, table: TableProfile, sql: str) -> TableProfile:
         """Return the profile of a table after its rows were replaced by those of a query, which start with a number."""
         rows = self.dataset.store.add_query(repaired_rows_sql(table.raw, sql))
         return profile_table(self.dataset, with_repaired_rows(table.raw, rows))
+
+
+def _source(table: TableProfile) -> SourceTable:
+    return SourceTable(table.name, table.raw.location, table.raw.scan, table.raw.numbered_scan)
+
+
+def _find_digits(table: TableProfile, column: ColumnProfile) -> int:
+    """Return the number of digits of the codes in a column; 0 if they do not all have as many, or none begins with 0."""
+    if column.kind != "text" or column.distinct < MIN_DISTINCT:
+        return 0
+    cell = quoted(column.name)
+    is_code = f"bool_and(regexp_full_match({cell}, '[0-9]+')) AND min(length({cell})) = max(length({cell}))"
+    has_zero = f"bool_or(starts_with({cell}, '0'))"
+    return table.query_number(f"SELECT CASE WHEN {is_code} AND {has_zero} THEN min(length({cell})) END FROM this")
 
 
 def _count_invalid_rows(table: TableProfile, column: str, target: EntityCandidate, *, is_entity: bool) -> int:
@@ -184,6 +255,30 @@ def _count_invalid_rows(table: TableProfile, column: str, target: EntityCandidat
     profile = table.columns[column]
     n_missing = 0 if is_entity else profile.rows - profile.present
     return n_missing + count_unmatched_rows(table, column, target.table, target.key)
+
+
+def _missing_categories(table: TableProfile, columns: Sequence[ColumnProfile]) -> dict[str, str]:
+    """Return the texts of missing values among categories, with the names of the columns that contain them.
+
+    A manifest declares such texts for all columns of a table, so that a text must stand for missing values in each of them: the
+    other cells are words or numbers, and not signs such as `+`.
+    """
+    tokens = ", ".join(map(literal, MISSING_CATEGORIES))
+    found: dict[str, list[str]] = {}
+    excluded: set[str] = set()
+    for column in columns:
+        if not MIN_CATEGORIES < column.distinct <= MAX_CATEGORIES:
+            continue
+        cell = quoted(column.name)
+        ((texts, are_words),) = table.connection.execute(
+            f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_token), []), "
+            f"bool_and(regexp_matches({cell}, '[\\pL\\pN]')) FILTER (NOT is_token) "
+            f"FROM (SELECT {cell}, lower({cell}) IN ({tokens}) AS is_token FROM {table.scan} WHERE {cell} IS NOT NULL)"
+        ).fetchall()
+        excluded.update(texts if not are_words else ())
+        for text in texts:
+            found.setdefault(text, []).append(column.name)
+    return {text: listing(names) for text, names in sorted(found.items()) if text not in excluded}
 
 
 def _missing_texts(table: TableProfile, column: str) -> list[str]:

@@ -65,6 +65,39 @@ def test_manifest_without_tables_reads_folder(folder):
     assert data.split == SplitPlan("folds", folds=3, seed=7)
 
 
+def test_numbers_get_leading_zeros(folder):
+    (folder / "code.csv").write_text('id,code\n1,7\n2,123\n3,\n4,0007\n5,x7\n6,12345\n7," 8 "\n')
+    text = '[tables.code]\nfile = "code.csv"\ndigits = { code = 4 }\ncolumns = { number = "code" }\n'
+    expected = ["0007", "0123", None, "0007", "x7", "12345", "0008"]
+    assert [row[1] for row in rows(dataset(folder, text), "code")] == expected
+    query = '[tables.raw]\nfile = "code.csv"\n[tables.code]\nsql = "FROM raw ORDER BY id"\ndigits = { code = 4 }\n'
+    assert [row[1] for row in rows(dataset(folder, query), "code")] == expected
+
+
+def test_message_names_the_digits_of_keys_with_leading_zeros(tmp_path):
+    folder = write_tables(tmp_path, person=[{"id": "007"}, {"id": "018"}], knows=[{"x": "7", "y": "18"}])
+    model = relcrf.parse(
+        "entity Person { predict a: bool } relation Knows(x: Person, y: Person) template t(p: Person) over p.a"
+    )
+    with pytest.raises(relcrf.DataError) as caught:
+        model.ground(relcrf.Dataset(folder))
+    assert [(d.code, "digits = { x = 3 }" in d.hint) for d in caught.value.diagnostics] == [
+        ("E219", True),
+        ("E219", False),
+    ]
+    text = '[tables.person]\n[tables.knows]\nfile = "knows.csv"\ndigits = { x = 3, y = 3 }\n'
+    assert model.ground(dataset(folder, text)).graph.n_variables == 2
+
+
+def test_queries_read_texts_without_surrounding_blanks(folder):
+    (folder / "key.csv").write_text('id,value\np1 ,"  "\n p2,b \n')
+    text = (
+        '[tables.page]\nfile = "pages.csv"\n[tables.key]\nfile = "key.csv"\n'
+        '[tables.found]\nsql = "SELECT id, value FROM page JOIN key USING (id) ORDER BY id"\n'
+    )
+    assert rows(dataset(folder, text), "found") == [("p1", None), ("p2", "b")]
+
+
 @pytest.mark.parametrize(
     ("text", "plan"),
     [
@@ -155,6 +188,20 @@ def test_unlisted_tuples_of_open_table_are_queries(tmp_path):
             4,
             "'a' must be a string, not 1",
             "file_name",
+        ),
+        (
+            "[tables.page]\nfile = 'pages.csv'\ndigits = { id = 0 }\n",
+            "E232",
+            3,
+            "integer from 1 to 100, not 0",
+            "digits = {",
+        ),
+        (
+            "[tables.page]\nfile = 'pages.csv'\ndigits = { scool = 4 }\n",
+            "E232",
+            3,
+            "no column 'scool'",
+            "did you mean 'school'?",
         ),
         ("tables = 1\n", "E232", 1, "'tables' must be a table, not 1", None),
         ("[tables]\npage = 'pages.csv'\n", "E232", 2, "'tables.page' must be a TOML table", "[tables.page]"),

@@ -165,7 +165,7 @@ def test_lists_and_dates_keep_their_types(tmp_path):
     )
     table = relcrf.Dataset(tmp_path).find_table("t")
     assert dict(zip(table.columns, table.types, strict=True)) == {
-        "id": "BIGINT", "words": "VARCHAR[]", "day": "VARCHAR", "vector": "DOUBLE[]", "more": "VARCHAR", "mixed": "VARCHAR",
+        "id": "BIGINT", "words": "VARCHAR[]", "day": "VARCHAR", "vector": "DOUBLE[]", "more_x": "BIGINT", "mixed": "VARCHAR",
     }  # fmt: skip
     dataset = relcrf.Dataset(
         {"t": {"words": [["a"], [], None], "vector": np.eye(3), "day": [datetime.date(2024, 1, 31)] * 3}}

@@ -33,6 +33,18 @@ DETECTED = {
     "Windows-1252": GERMAN.encode("cp1252"),
     "Windows-1252 with commas": PLAIN.encode("cp1252"),
     "UTF-16": GERMAN.encode("utf-16"),
+    "a line that states the delimiter": ("sep=;\n" + GERMAN).encode(),
+    "a title and an empty line": ("Shops of 2024\n\n" + GERMAN).encode("utf-8-sig"),
+    "a title in the first of all cells": ("Shops of 2024;;;\n;;;\n" + GERMAN).encode(),
+    "comments with delimiters": ("# exported, by ann\n# on 2024-01-31\n" + GERMAN).encode(),
+    "a title above commas": (
+        "Shops; all of them\n" + QUOTED_COMMA.replace('"1.234,5"', "1234.5").replace('"-0,25"', "-0.25")
+    ).encode(),
+    "units": GERMAN.replace('"1.234,5"', '"1.234,50 €"').replace("-0,25", "-0,25€").encode(),
+    "units before numbers": PLAIN.replace(",", ";")
+    .replace("1234.5", "USD 1234.50")
+    .replace("-0.25", "USD -0.25")
+    .encode(),
     "a delimiter within quotes": PLAIN.replace("Zürich", '"Zürich"').replace("city", '"city"').encode(),
 }
 """Files that are read without a statement in the manifest."""
@@ -42,6 +54,8 @@ STATED = {
     "decimal commas in quotes": (QUOTED_COMMA, 'decimal = ","', "utf-8"),
     "another delimiter": (PLAIN.replace(",", "^"), 'delimiter = "^"', "utf-8"),
     "another encoding": (PLAIN, 'encoding = "mac-roman"', "mac-roman"),
+    "lines above the header": ("a,b\nc,d\n" + PLAIN, "skip = 2", "utf-8"),
+    "unusual units": (PLAIN.replace("1234.5", "1234.5 Stk").replace("-0.25", "-0.25 Stk"), 'units = ["Stk"]', "utf-8"),
     "everything": (
         GERMAN.replace("3;;;", "3;?;?;?"),
         'delimiter = ";"\ndecimal = ","\nencoding = "utf-16-le"\nmissing = ["?"]',
@@ -99,6 +113,76 @@ def test_stated_format_is_used(text, csv, encoding, tmp_path):
     write_manifest(tmp_path, csv)
     rows, notes = read_rows(tmp_path)
     assert (rows, bool(notes)) == (EXPECTED, "missing" in csv) and all("as missing in" in note for note in notes)
+
+
+def test_note_shows_the_lines_above_the_header(tmp_path):
+    (tmp_path / "shop.csv").write_text("# by ann\nShops\n\n" + PLAIN)
+    (note,) = read_rows(tmp_path)[1]
+    assert note.endswith("shop.csv: the header is line 4, after '# by ann', 'Shops'")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("id\n1;Bern\n2;Basel\n", ("id",)),  # a row is not a header, because 1 is a number
+        ("#id;city\na;Bern\nb;Basel\n", ("#id", "city")),
+        ("name\nAnn, Bob\nCarl\n", None),
+        ("id\n1\n2\n", ("id",)),
+        ("id;city\n1;Bern, CH\n2;Basel, CH\n", ("id", "city")),
+        ("sep=|\nid|x;y\n1|2\n", ("id", "x;y")),
+    ],
+)
+def test_only_titles_and_comments_are_skipped(text, columns, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    if columns is None:
+        with pytest.raises(DataError) as caught:
+            Dataset(tmp_path)
+        assert caught.value.diagnostics[0].code == "E204"
+    else:
+        assert Dataset(tmp_path).find_table("t").columns == columns
+
+
+def test_stated_number_of_lines_prevents_the_detection(tmp_path):
+    (tmp_path / "shop.csv").write_text("sep=;\n" + GERMAN)
+    write_manifest(tmp_path, 'skip = 0\ndelimiter = ";"')
+    with pytest.raises(DataError) as caught:
+        read_rows(tmp_path)
+    assert caught.value.diagnostics[0].notes == (
+        "the row in line 2 has 4 cells, and the header has 2: 'id;city;sales;kind'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["5 %", "10%", ""], ["5", "10", None]),
+        (["5 %", "10 kg", "7 %"], ["5 %", "10 kg", "7 %"]),
+        (["5 kg", "10", "7 kg"], ["5 kg", "10", "7 kg"]),
+        (["5 m", "6 m", "7 m"], ["5", "6", "7"]),
+        (["5m", "6m", "7m"], ["5m", "6m", "7m"]),
+        (["s1", "s2", "t3"], ["s1", "s2", "t3"]),
+        (["$1", "$2.50", "-$3"], ["$1", "$2.50", "-$3"]),
+        (["$1", "$2.50", "$-3"], ["1", "2.50", "-3"]),
+        (["1,234.50 EUR", "7 EUR", "12 EUR"], ["1234.50", "7", "12"]),
+    ],
+)
+def test_units_are_removed_if_all_numbers_have_the_same(cells, values, tmp_path):
+    (tmp_path / "t.csv").write_text("id;x\n" + "".join(f"{k};{cell}\n" for k, cell in enumerate(cells)))
+    dataset = Dataset(tmp_path)
+    found = dataset.connection.execute(f"SELECT x FROM {dataset.find_table('t').scan} ORDER BY id").fetchall()
+    assert [value for (value,) in found] == values
+
+
+def test_stated_units_may_differ(tmp_path):
+    (tmp_path / "shop.csv").write_text("id,city,sales,kind\n1,,5 Stk,\n2,,7 m3,\n3,,8,\n")
+    write_manifest(tmp_path, 'units = ["Stk", "m3"]')
+    assert [sales for _, _, sales, _ in read_rows(tmp_path)[0]] == [5, 7, 8]
+
+
+def test_units_remain_if_the_manifest_states_none(tmp_path):
+    (tmp_path / "shop.csv").write_text("id,city,sales,kind\n1,5 %,,\n2,7 %,,\n")
+    write_manifest(tmp_path, "units = []")
+    assert [city for _, city, *_ in read_rows(tmp_path)[0]] == ["5 %", "7 %"]
 
 
 def test_comma_between_thousands_is_not_read_as_a_decimal_comma(tmp_path):
@@ -164,6 +248,9 @@ def test_damaged_text_is_not_decoded_in_another_encoding(content, tmp_path):
         ('encoding = "rot13"', "E232", "'rot13' is not a text encoding"),
         ('decimal = "x"', "E232", "'x' is not a decimal separator"),
         ("missing = [1]", "E232", "'missing' must be a list of strings"),
+        ("skip = -1", "E232", "'skip' is -1, below 0"),
+        ("units = [1]", "E232", "'units' must be a list of units"),
+        ('units = [" %"]', "E232", "'units' must be a list of units"),
         ('separator = ";"', "E231", "tables.shop.csv has no key 'separator'"),
     ],
 )

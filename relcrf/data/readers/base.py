@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.store import Store
+from relcrf.data.store import Store, quoted
 from relcrf.errors import Diagnostic
 
 
@@ -59,6 +59,23 @@ class SourceTable:
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
     problem: Diagnostic | None = None
+
+    def with_cells(self, columns: Sequence[str], cells: Mapping[str, str]) -> SourceTable:
+        """Return the table with other columns.
+
+        Args:
+            columns: The names of the columns.
+            cells: The SQL of the cell of each new column, by name.
+        """
+        selected, numbered_scan = (
+            ", ".join(f"{sql} AS {quoted(name)}" for name, sql in cells.items()),
+            self.numbered_scan,
+        )
+        if numbered_scan is not None:
+            number = "row".ljust(max(map(len, columns)) + 1, "_")
+            names = ", ".join(map(quoted, (number, *columns)))
+            numbered_scan = f"(SELECT {number}, {selected} FROM {numbered_scan} AS numbered({names}))"
+        return replace(self, scan=f"(SELECT {selected} FROM {self.scan} AS plain)", numbered_scan=numbered_scan)
 
 
 class AbstractReader(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,16 +12,18 @@ import duckdb
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.csv_format import (
     DEFAULT_ENCODING,
+    MAX_SHOWN_TEXT,
     CsvFormat,
     copy_as_utf8,
     decompress_zst,
     describe_ragged_row,
-    detect_delimiter,
     detect_encoding,
     is_utf8_zst,
     read_sample,
 )
-from relcrf.data.readers.csv_values import column_formats, describe_formats
+from relcrf.data.readers.csv_layout import detect_layout
+from relcrf.data.readers.csv_units import unit_formats
+from relcrf.data.readers.csv_values import ColumnFormat, column_formats, describe_formats
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.store import Store, literal, quoted, unreadable_error
 from relcrf.errors import listing
@@ -51,26 +53,26 @@ class CsvReader(AbstractReader):
         lines, is_cut = read_sample(file, encoding, store)
         if not any(map(str.strip, lines)):
             raise unreadable_error(str(path), "the first line must contain the names of the columns", ("it is empty",))
-        delimiter = stated.delimiter or self.default_delimiter or detect_delimiter(lines, is_cut=is_cut)
+        known_delimiter = stated.delimiter or self.default_delimiter
+        delimiter, skip = detect_layout(lines, is_cut=is_cut, delimiter=known_delimiter, skip=stated.skip)
         # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
-        strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
+        strict = f"skip = {skip}, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
         try:
             # A text of a missing value would prevent the detection of the formats of numbers and dates.
             table = replace_missing_texts(table, stated.missing, store.connection)
-            scan = table.scan
+            units = unit_formats(table.scan, stated.units, store)
+            scan = _convert(table.scan, units)
             formats = column_formats(scan, stated, delimiter, store)
         except duckdb.InvalidInputException:
-            if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter)):
+            if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter, skip)):
                 raise
             hint = (
                 f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
             )
             raise unreadable_error(str(path), hint, (problem,)) from None
-        if formats:
-            converted = (f"{each.converted} AS {quoted(each.column)}" for each in formats)
-            scan = f"(SELECT * REPLACE ({', '.join(converted)}) FROM {scan})"
+        scan, formats = _convert(scan, formats), [*units, *formats]
         described = describe_formats(formats)
         found = []
         if stated.delimiter is None and delimiter not in (",", self.default_delimiter):
@@ -78,9 +80,18 @@ class CsvReader(AbstractReader):
         if stated.encoding is None and not _is_utf8(encoding):
             found.append(f"the encoding {encoding}")
         found += describe_formats([each for each in formats if getattr(stated, each.key) is None])
-        note = f"read with {listing(found)}" if found else ""
+        notes = [f"read with {listing(found)}"] if found else []
+        if skip and stated.skip is None:
+            above = [repr(line.strip()[:MAX_SHOWN_TEXT]) for line in lines[:skip] if line.strip()]
+            notes.append(f"the header is line {skip + 1:,}" + f", after {listing(above, limit=3)}" * bool(above))
         description = ", ".join(["CSV", f"delimiter {delimiter!r}", encoding, *described])
-        yield replace(table, scan=scan, format=description, note=note)
+        yield replace(table, scan=scan, format=description, note="; ".join(notes))
+
+
+def _convert(scan: str, formats: Sequence[ColumnFormat]) -> str:
+    """Return a table expression with the converted columns."""
+    converted = ", ".join(f"{each.converted} AS {quoted(each.column)}" for each in formats)
+    return f"(SELECT * REPLACE ({converted}) FROM {scan})" if formats else scan
 
 
 def _is_utf8(encoding: str | None) -> bool:

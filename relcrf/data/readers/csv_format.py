@@ -11,7 +11,7 @@ import csv
 import gzip
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO, TextIOWrapper
@@ -22,9 +22,6 @@ from typing import BinaryIO, cast
 import duckdb
 
 from relcrf.data.store import BATCH_ROWS, Store, unreadable_error
-
-DELIMITERS = (",", ";", "\t", "|")
-"""Delimiters that are detected, in order of preference."""
 
 DECIMAL_SEPARATORS = (".", ",")
 
@@ -55,6 +52,8 @@ class CsvFormat:
         thousands: The separator between groups of three digits, one of THOUSANDS_SEPARATORS.
         dates: The format of dates for `strptime`, such as `%d.%m.%Y`.
         missing: Texts of cells that have no value, besides the empty text.
+        skip: The number of lines above the header.
+        units: The units of numbers, such as `EUR`, which are removed.
     """
 
     delimiter: str | None = None
@@ -63,6 +62,8 @@ class CsvFormat:
     thousands: str | None = None
     dates: str | None = None
     missing: tuple[str, ...] = ()
+    skip: int | None = None
+    units: tuple[str, ...] | None = None
 
 
 def is_text_encoding(name: str) -> bool:
@@ -197,40 +198,23 @@ def read_sample(path: Path, encoding: str, store: Store) -> tuple[list[str], boo
     return lines, len(lines) == SAMPLE_LINES or len(sample) == _CHUNK_BYTES
 
 
-def describe_ragged_row(path: Path, encoding: str, delimiter: str) -> str:
-    """Return a description of the first row without one cell for each column of the header; empty if there is none."""
+def describe_ragged_row(path: Path, encoding: str, delimiter: str, skip: int) -> str:
+    """Return a description of the first row without one cell for each column of the header; empty if there is none.
+
+    Args:
+        skip: The number of lines above the header.
+    """
     with _open_bytes(path) as file, TextIOWrapper(file, encoding=encoding, errors="replace", newline="") as text:
-        rows, line, width = csv.reader(text, delimiter=delimiter, strict=True), 1, 0
+        rows, line, width = csv.reader(islice(text, skip, None), delimiter=delimiter, strict=True), skip + 1, 0
         try:
             for row in rows:
                 width = width or len(row)
                 if row and len(row) != width:
                     counts = f"{len(row):,} cell{'s' * (len(row) != 1)}, and the header has {width:,}"
                     return f"the row in line {line:,} has {counts}: {delimiter.join(row)[:MAX_SHOWN_TEXT]!r}"
-                line = rows.line_num + 1
+                line = skip + rows.line_num + 1
         except csv.Error as error:
             is_open = "unexpected end of data" in str(error)
             problem = "contains a quote that is not closed" if is_open else f"cannot be read: {error}"
             return f"the row that begins in line {line:,} {problem}"
     return ""
-
-
-def detect_delimiter(lines: Sequence[str], *, is_cut: bool) -> str:
-    """Return the delimiter of a CSV file, according to its first lines.
-
-    A comma is the delimiter if it divides the header, unless only another delimiter divides all rows into as many cells
-    as the header. If no comma divides the header, another delimiter that does so is the delimiter.
-    """
-    widths = {delimiter: _row_widths(lines, delimiter, is_cut=is_cut) for delimiter in DELIMITERS}
-    divided = [d for d in DELIMITERS if widths[d] and widths[d][0] > 1]
-    consistent = [d for d in divided if len(widths[d]) > 1 and set(widths[d]) == {widths[d][0]}]
-    return (consistent or divided or [DELIMITERS[0]])[0]
-
-
-def _row_widths(lines: Sequence[str], delimiter: str, *, is_cut: bool) -> list[int]:
-    """Return the number of cells of each row; if the sample is cut, without its last row."""
-    try:
-        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-    except csv.Error:
-        return []
-    return widths[:-1] if is_cut else widths

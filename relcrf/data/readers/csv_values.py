@@ -20,7 +20,7 @@ SAMPLE_ROWS = 10_000
 MAX_TESTS = 200
 """Maximum number of tests in a query; each needs memory for its regular expression, and a file may have thousands of columns."""
 
-_BLANK = r"[ \x{00A0}\x{202F}]"
+BLANK = r"[ \x{00A0}\x{202F}]"
 """Regular expression of a blank between thousands; it may be a no-break space."""
 
 _TIME = r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)?"
@@ -61,8 +61,8 @@ def column_formats(scan: str, format: CsvFormat, delimiter: str, store: Store) -
     Args:
         scan: A DuckDB table expression whose columns are texts.
     """
-    columns = [str(row[0]) for row in store.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()]
-    tester = _ColumnTester(scan, store)
+    tester = ColumnTester(scan, store)
+    columns = tester.columns()
     found: list[ColumnFormat] = []
     # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
     if format.decimal == "," or (format.decimal is None and format.thousands != "," and delimiter != ","):
@@ -88,11 +88,15 @@ def _grouped(separator: str, count: str = "+") -> str:
 
 
 @dataclass(frozen=True)
-class _ColumnTester:
+class ColumnTester:
     """Tests of the cells of a table, whose columns are texts."""
 
     scan: str
     store: Store
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return [str(row[0]) for row in self.store.connection.execute(f"DESCRIBE SELECT * FROM {self.scan}").fetchall()]
 
     def test(
         self, columns: Sequence[str], conditions: Sequence[str], *, sample: bool = False
@@ -109,7 +113,7 @@ class _ColumnTester:
             found |= {c: tuple(map(bool, results[k * n : (k + 1) * n])) for k, c in enumerate(chosen)}
         return found
 
-    def _filter(self, columns: Sequence[str], condition: str) -> list[str]:
+    def filter(self, columns: Sequence[str], condition: str) -> list[str]:
         """Return the columns in which a cell of the first rows satisfies a condition."""
         tested = self.test(columns, [f"bool_or({condition})"], sample=True)
         return [column for column, (is_possible,) in tested.items() if is_possible]
@@ -125,10 +129,10 @@ class _ColumnTester:
             found for (found,) in self.test(columns, ["bool_or(contains({cell}, ','))"]).values()
         ):
             return []
-        groups = "|".join(map(_grouped, ("[.]", "[']", _BLANK)))
+        groups = "|".join(map(_grouped, ("[.]", "[']", BLANK)))
         number, thousands = _matches(f"[+-]?([0-9]+|{groups})(,[0-9]+)?"), _matches(f"[+-]?{_grouped(',')}")
         tests = (
-            _holds(number, is_stated=is_stated),
+            holds(number, is_stated=is_stated),
             f"coalesce(bool_or(NOT {number} AND {_matches('[+-]?[0-9]*[.][0-9]+')}), false)",
             r"bool_or(regexp_matches({cell}, '[.,''\x{00A0}\x{202F}]'))",  # a plain blank alone may be part of a code
             f"bool_or(contains({{cell}}, ',') AND NOT {thousands})",
@@ -140,7 +144,7 @@ class _ColumnTester:
         }
         if not is_stated and not any(numeric.values()):
             return []
-        removed = literal(f"[.']|{_BLANK}")
+        removed = literal(f"[.']|{BLANK}")
         converted = f"replace(regexp_replace({{cell}}, {removed}, '', 'g'), ',', '.')"
         return [ColumnFormat(c, _convert(c, number, converted), "decimal commas", "decimal") for c in numeric]
 
@@ -150,18 +154,20 @@ class _ColumnTester:
         If the separator is not stated, a number of the file must need it, such as `1,234.50` or `1,234,567`.
         """
         found: list[ColumnFormat] = []
-        columns = self._filter(columns, "regexp_matches({cell}, '[0-9][., ''\\x{00A0}\\x{202F}][0-9]{3}')")
+        columns = self.filter(columns, "regexp_matches({cell}, '[0-9][., ''\\x{00A0}\\x{202F}][0-9]{3}')")
         for name in (stated,) if stated else (",", "'", " "):
-            separator = _BLANK if name == " " else f"[{name}]"
+            separator = BLANK if name == " " else f"[{name}]"
             number = _matches(f"[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?")
-            holds = _holds(number, is_stated=stated is not None)
+            all_numbers = holds(number, is_stated=stated is not None)
             some = f"bool_or({_matches(f'[+-]?{_grouped(separator)}([.][0-9]+)?')})"
             # An apostrophe within a number has no other meaning; `1,234` and `12 345` may have one.
-            shapes = {",": f"({_grouped(',')}[.][0-9]+|{_grouped(',', '{2,}')})", " ": f"{_grouped(_BLANK)}[.][0-9]+"}
+            shapes = {",": f"({_grouped(',')}[.][0-9]+|{_grouped(',', '{2,}')})", " ": f"{_grouped(BLANK)}[.][0-9]+"}
             certain = f"bool_or({_matches('[+-]?' + shapes[name])})" if name in shapes else some
-            sampled = self.test(columns, [holds, some], sample=True)
+            sampled = self.test(columns, [all_numbers, some], sample=True)
             candidates = [column for column, results in sampled.items() if all(results)]
-            numeric = {c: results[1] for c, results in self.test(candidates, [holds, certain]).items() if results[0]}
+            numeric = {
+                c: results[1] for c, results in self.test(candidates, [all_numbers, certain]).items() if results[0]
+            }
             if not stated and (name == " " or not any(numeric.values())):
                 numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
             description = f"{'blanks' if name == ' ' else repr(name)} between thousands"
@@ -176,7 +182,7 @@ class _ColumnTester:
         The day and the month of dates with slashes have the order that a day above 12 in the file shows.
         """
         patterns = list(dict.fromkeys(_DATE_PATTERNS.values()))
-        columns = self._filter(columns, "regexp_matches({cell}, '^[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}')")
+        columns = self.filter(columns, "regexp_matches({cell}, '^[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}')")
         tests = [f"bool_and({_matches(pattern + _TIME)}) FILTER ({{cell}} <> '')" for pattern in patterns]
         sampled = self.test(columns, tests, sample=True)
         valid: dict[str, list[str]] = {}
@@ -199,13 +205,13 @@ class _ColumnTester:
 
     def stated_dates(self, columns: Sequence[str], format: str) -> list[ColumnFormat]:
         """Return the conversion of columns most of whose cells are dates of a stated format; the others stay unchanged."""
-        test = _holds(f"try_strptime({{cell}}, {literal(format)}) IS NOT NULL", is_stated=True)
+        test = holds(f"try_strptime({{cell}}, {literal(format)}) IS NOT NULL", is_stated=True)
         shown = "time" if re.search("%[HIMSfT]", format) else "date"
         results = self.test(columns, [test]).items()
         return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
 
 
-def _holds(condition: str, *, is_stated: bool) -> str:
+def holds(condition: str, *, is_stated: bool) -> str:
     """Return SQL that tests whether a condition holds for all cells with a text, or for most if the format is stated."""
     if is_stated:
         return f"2 * count(*) FILTER ({condition}) > count(nullif({{cell}}, ''))"

@@ -1,4 +1,4 @@
-"""A reader of Excel workbooks. The first line of a sheet that is not empty is the header."""
+"""A reader of Excel workbooks. The header of a sheet is its first row that is not empty or, below titles, a later one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from typing import Any, ClassVar
 from relcrf.data import isolation
 from relcrf.data.extras import import_extra, require_extra
 from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.header import count_rows_above_header
 from relcrf.data.store import BATCH_ROWS, Store, TableStore, first_line, unreadable_error
 from relcrf.errors import listing
 from relcrf.model.spec import fold_name
+
+N_SAMPLED_ROWS = 100
+"""Number of rows from which the header is detected."""
 
 
 class ExcelReader(AbstractReader):
@@ -50,23 +54,28 @@ def copy_tables(path: Path, name: str, store: TableStore, report_step: Callable[
             for title, sheet in full.items():
                 location = f"{path}, sheet '{title}'"
                 report_step(f"sheet '{title}'")
-                scan = _copy_sheet(sheet, location, store)
-                table = name if len(full) == 1 else title
-                tables.append(SourceTable(table, location, scan, format=f"Excel, sheet '{title}'", inner_name=title))
+                n_above = count_rows_above_header([*islice(sheet.iter_rows(), N_SAMPLED_ROWS)])
+                note = f"the header is row {n_above + 1}, below a title" if n_above else ""
+                scan = _copy_sheet(sheet, n_above, location, store)
+                table, form = name if len(full) == 1 else title, f"Excel, sheet '{title}'"
+                tables.append(SourceTable(table, location, scan, format=form, note=note, inner_name=title))
     except (calamine.CalamineError, OSError) as error:
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
     return tables
 
 
-def _copy_sheet(sheet: Any, location: str, store: TableStore) -> str:
+def _copy_sheet(sheet: Any, n_above: int, location: str, store: TableStore) -> str:
     """Copy the rows of a sheet below its header, and return a table expression for them.
+
+    Args:
+        n_above: Number of rows above the header.
 
     Raises:
         DataError: Two columns have the same name (E204).
     """
-    header, *_ = islice(sheet.iter_rows(), 1)
+    header, *_ = islice(sheet.iter_rows(), n_above, n_above + 1)
     has_values, kinds = [False] * len(header), [set[str]() for _ in header]
-    for row in islice(sheet.iter_rows(), 1, None):
+    for row in islice(sheet.iter_rows(), n_above + 1, None):
         for k, cell in enumerate(row):
             if cell != "":
                 has_values[k] = True
@@ -81,7 +90,7 @@ def _copy_sheet(sheet: Any, location: str, store: TableStore) -> str:
     types = [_column_type(kinds[k]) for k in used]
 
     def batches() -> Iterator[list[list[Any]]]:
-        rows = islice(sheet.iter_rows(), 1, None)
+        rows = islice(sheet.iter_rows(), n_above + 1, None)
         while batch := list(islice(rows, BATCH_ROWS)):
             yield [_convert_column([row[k] for row in batch], kind) for k, kind in zip(used, types, strict=True)]
 

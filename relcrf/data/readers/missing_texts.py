@@ -27,22 +27,12 @@ def replace_missing_texts(
         return table
     rows = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
     conditions = {str(name): _condition_sql(str(name), str(column_type), texts) for name, column_type, *_ in rows}
-    cells = ", ".join(
-        f"CASE WHEN NOT {condition} THEN {quoted(name)} END AS {quoted(name)}" if condition else quoted(name)
+    cells = {
+        name: f"CASE WHEN NOT {condition} THEN {quoted(name)} END" if condition else quoted(name)
         for name, condition in conditions.items()
-    )
-    numbered_scan = table.numbered_scan
-    if numbered_scan is not None:
-        number = "row".ljust(max(map(len, conditions)) + 1, "_")
-        names = ", ".join(quoted(name) for name in (number, *conditions))
-        numbered_scan = f"(SELECT {number}, {cells} FROM {numbered_scan} AS numbered({names}))"
+    }
     found = MissingTexts(table.scan, tuple(texts), {name: sql for name, sql in conditions.items() if sql})
-    return replace(
-        table,
-        scan=f"(SELECT {cells} FROM {table.scan})",
-        numbered_scan=numbered_scan,
-        missing_texts=(*table.missing_texts, found),
-    )
+    return replace(table.with_cells([*conditions], cells), missing_texts=(*table.missing_texts, found))
 
 
 def count_missing_texts(

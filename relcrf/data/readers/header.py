@@ -1,0 +1,40 @@
+"""The header of a table that does not begin with it, but with titles, comments or empty rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import mode
+from typing import Any
+
+MAX_ROWS_ABOVE = 20
+"""Maximum number of rows above the header."""
+
+
+def count_rows_above_header(rows: Sequence[Sequence[Any]]) -> int:
+    """Return the number of rows above the header: comments that begin with `#`, rows with at most one cell, and empty rows.
+
+    The header is the first other row. If its cells are not different names, or later rows have more or fewer cells, the number is
+    0: the first row is then the header, although it has only one name.
+
+    Args:
+        rows: The first rows of the table. Cells that are not texts contain no names.
+    """
+    width = mode(map(len, rows)) if rows else 0
+    for n, row in enumerate(rows[: MAX_ROWS_ABOVE + 1]):
+        is_comment = row[:1] and str(row[0]).lstrip("\ufeff ").startswith("#") and len(row) != width
+        if not is_comment and len(_filled(row)) > 1:
+            is_table = _is_header(row) and all(len(other) in (0, len(row)) for other in rows[n:])
+            return n if is_table else 0
+    return 0
+
+
+def _filled(row: Sequence[Any]) -> list[Any]:
+    return [cell for cell in row if not isinstance(cell, str) or cell.strip()]
+
+
+def _is_header(row: Sequence[Any]) -> bool:
+    """Return True if the cells of a row are different texts that are not numbers."""
+    filled = _filled(row)
+    names = {cell.strip() for cell in filled if isinstance(cell, str)}
+    return len(names) == len(filled) and not any(re.fullmatch(r"[+-]?[0-9.,]*[0-9]", name) for name in names)

@@ -1,0 +1,113 @@
+"""Codes with leading zeros, padded texts and nested objects in proposals: tables are linked although keys differ in form."""
+
+import json
+
+import numpy as np
+import pytest
+from tables import write_tables
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.execution.memory import DEFAULT_MEMORY
+from relcrf.proposal import proposal
+
+
+def propose(folder, tmp_path):
+    made = proposal.propose(str(folder), tmp_path / "model.rcrf", "Customer.churn", DEFAULT_MEMORY)
+    made.write()
+    return made
+
+
+def roles(made):
+    return {f.table: f.role for f in made.draft.analysis.schema.findings}
+
+
+def bind_proposal(made):
+    """Return the bound tables of a proposal, read with its manifest."""
+    return bind(relcrf.load(made.model).spec, relcrf.Dataset(made.data, manifest=made.manifest[0]))
+
+
+def tables(key=str, reference=str, n=120):
+    """Return customers with keys and 3 calls each that refer to them, in the forms of two functions of a number."""
+    rng = np.random.default_rng(0)
+    customer = [
+        {"Customer No.": key(k), "churn": "yn"[int(rng.integers(2))] if k % 3 else None, "plan": "abc"[k % 3]}
+        for k in range(n)
+    ]
+    call = [{"call": f"x{k}", "customer": reference(k % n), "topic": "pqr"[int(rng.integers(3))]} for k in range(3 * n)]
+    return {"customer": customer, "call": call}
+
+
+def code(number):
+    return f"{number:06d}"
+
+
+@pytest.mark.parametrize(
+    ("key", "reference", "padded"), [(code, str, "call"), (str, code, "customer"), (code, code, "")]
+)
+def test_numbers_refer_to_codes_with_leading_zeros(key, reference, padded, tmp_path):
+    made = propose(write_tables(tmp_path / "d", **tables(key, reference)), tmp_path)
+    assert roles(made)["call"] == "relation CallCustomer"
+    assert ("digits = { " in made.manifest[1]) == bool(padded)
+    assert any("lacks the leading zeros of" in note for note in made.draft.notes) == bool(padded)
+    bound = bind_proposal(made)
+    (count,) = bound.connection.execute('SELECT count(*) FROM "rel.CallCustomer"').fetchone()
+    assert count == 360
+
+
+def test_numbers_with_another_name_do_not_refer_to_codes(tmp_path):
+    found = tables(code)
+    found["call"] = [{"call": row["call"], "minutes": row["customer"], "topic": row["topic"]} for row in found["call"]]
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert "CallMinutes" not in str(roles(made)) and "digits" not in (made.manifest or ("", ""))[1]
+
+
+def test_codes_with_leading_zeros_are_not_numbers(tmp_path):
+    found = tables(code)
+    for k, row in enumerate(found["customer"]):
+        row["branch"] = f"{k % 7:03d}"
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert "branch" in {template.name for template in made.draft.templates} and "per  c.branch" in made.draft.text
+
+
+def test_attributes_of_padded_keys_are_joined(tmp_path):
+    found = tables(code)
+    found["region"] = [{"customer": f" {code(k)} ", "region": "nsw"[k % 3]} for k in range(120)]
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert roles(made)["region"] == "attributes of Customer" and "per  c.region" in made.draft.text
+    bound = bind_proposal(made)
+    (count,) = bound.connection.execute('SELECT count("x.region") FROM "ent.Customer"').fetchone()
+    assert count == 120
+
+
+def test_fields_of_json_objects_are_references(tmp_path):
+    found = tables(code, code)
+    calls = found.pop("call")
+    folder = write_tables(tmp_path / "d", **found)
+    lines = [
+        json.dumps({"call": row["call"], "customer": {"no": row["customer"], "since": {"year": 2020}}}) for row in calls
+    ]
+    (folder / "call.jsonl").write_text("\n".join(lines))
+    made = propose(folder, tmp_path)
+    assert roles(made)["call"] == "relation CallCustomerNo"
+    assert any(
+        "the fields of objects are columns: customer_no, customer_since_year" in note for note in made.draft.notes
+    )
+
+
+@pytest.mark.parametrize(("others", "is_missing"), [("red blue", True), ("+ 0", False)])
+def test_signs_for_missing_categories(others, is_missing, tmp_path):
+    found = tables()
+    values = [*others.split(), "-", "n/a"]
+    for k, row in enumerate(found["customer"]):
+        row["colour"] = values[k % 4]
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert ('missing = ["-", "n/a"]' in (made.manifest or ("", ""))[1]) == is_missing
+
+
+def test_column_of_another_meaning_keeps_its_signs(tmp_path):
+    found = tables()
+    for k, row in enumerate(found["customer"]):
+        row |= {"colour": ["red", "blue", "-"][k % 3], "trend": "+-="[k % 3]}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert "missing" not in (made.manifest or ("", ""))[1]

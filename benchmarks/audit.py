@@ -46,6 +46,7 @@ DATASETS = ("cora", "webkb", "people", "films", "advisers", "molecules")
 """Tasks of `choosing_tasks.py`: citations and pages; people of departments, films and universities; molecules without links."""
 
 FOLDS = 5
+"""Number of folds of cross-fitting and of logistic regression."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,9 @@ def cleanlab_ranking(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarra
     return 2.0 * find_label_issues(labels, probabilities) - get_label_quality_scores(labels, probabilities)
 
 
-def measure(task: FlippedLabels, seed: int, backend: str, with_cleanlab: bool) -> dict[str, tuple[float, float, float]]:
+def measure(
+    task: FlippedLabels, seed: int, backend: str, folds: int, with_cleanlab: bool
+) -> dict[str, tuple[float, float, float]]:
     """Return precision at k, average precision and CPU seconds of each method; training of a run is not included."""
     runs = {"relcrf": backend, "local": "local"}
     fits = {name: api.fit(task.model, task.grounding, of) for name, of in runs.items()}
@@ -153,9 +156,9 @@ def measure(task: FlippedLabels, seed: int, backend: str, with_cleanlab: bool) -
         seconds[name] = time.process_time() - start
         out[name] = (*task.score(ranking), seconds[name])
 
-    add("relcrf", lambda: audit_ranking(task, fits["relcrf"], FOLDS))
+    add("relcrf", lambda: audit_ranking(task, fits["relcrf"], folds))
     add("run", lambda: audit_ranking(task, fits["relcrf"], 0))
-    add("local", lambda: audit_ranking(task, fits["local"], FOLDS))
+    add("local", lambda: audit_ranking(task, fits["local"], folds))
     probabilities = logistic_probabilities(task, seed)
     add("confident", lambda: confident_ranking(logistic_probabilities(task, seed), task.labels))
     add("logistic", lambda: -probabilities[np.arange(len(task.labels)), task.labels])
@@ -172,7 +175,9 @@ def interval(values: np.ndarray) -> list[float]:
     return [mean, mean - half, mean + half]
 
 
-def audit_dataset(name: str, fraction: float, seeds: int, backend: str, with_cleanlab: bool) -> dict[str, Any]:
+def audit_dataset(
+    name: str, fraction: float, seeds: int, backend: str, folds: int, with_cleanlab: bool
+) -> dict[str, Any]:
     """Print and return the scores of all methods on one data set, and the differences of relcrf and each rival."""
     task = TASKS[name]
     model = task.load_model()
@@ -180,7 +185,7 @@ def audit_dataset(name: str, fraction: float, seeds: int, backend: str, with_cle
     rows = []
     for seed in range(seeds):
         flipped = flip_labels(model, grounding, task.asked, fraction, seed)
-        rows.append(measure(flipped, seed, backend, with_cleanlab))
+        rows.append(measure(flipped, seed, backend, folds, with_cleanlab))
     print(f"\n{name}: {len(flipped.labels):,} labels, {int(flipped.is_wrong.sum()):,} wrong, {seeds} seeds")
     print(f"{'method':10s} {'precision at k':>22s} {'average precision':>22s} {'relcrf - method':>22s} {'CPU s':>8s}")
     out: dict[str, Any] = {}
@@ -199,7 +204,7 @@ def audit_dataset(name: str, fraction: float, seeds: int, backend: str, with_cle
     return out
 
 
-def audit_seconds(pages: int, labelled: float, folder: Path) -> float:
+def audit_seconds(pages: int, labelled: float, folds: int, folder: Path) -> float:
     """Return the CPU seconds of an audit of a web of pages, of which a fraction is labelled, without training of the run."""
     make_web(folder, pages)
     model = relcrf.load(ROOT / "models" / "webkb.rcrf")
@@ -208,18 +213,18 @@ def audit_seconds(pages: int, labelled: float, folder: Path) -> float:
     grounding = replace(grounding, states=states)
     fit = api.fit(model, grounding, "ess", edges="all", inference="bp")
     start = time.process_time()
-    api.audit_labels(fit.learned, grounding, AuditSettings())
+    api.audit_labels(fit.learned, grounding, AuditSettings(folds=folds))
     return time.process_time() - start
 
 
-def measure_growth(sizes: tuple[int, int]) -> dict[str, Any]:
+def measure_growth(sizes: tuple[int, int], folds: int) -> dict[str, Any]:
     """Print and return the CPU seconds of audits of two webs, and their ratios."""
     out: dict[str, Any] = {}
     for labelled, suffix in ((1.0, ""), (0.5, "_half_labelled")):
         seconds = []
         for pages in sizes:
             with tempfile.TemporaryDirectory() as folder:
-                seconds.append(audit_seconds(pages, labelled, Path(folder)))
+                seconds.append(audit_seconds(pages, labelled, folds, Path(folder)))
             print(f"{pages:,} pages, {labelled:.0%} labelled: {seconds[-1]:.1f} CPU s", flush=True)
         out[f"seconds{suffix}"] = dict(zip(map(str, sizes), seconds, strict=True))
         out[f"growth_10x{suffix}"] = seconds[1] / seconds[0]
@@ -249,9 +254,12 @@ def main() -> None:
         else sized(options, DATASETS, ("webkb", "films"), ("molecules",))
     )
     seeds = sized(options, options.seeds, 2, 2)
+    folds = sized(options, FOLDS, FOLDS, 2)
     with_cleanlab = is_installed("cleanlab")
-    results = {name: audit_dataset(name, options.fraction, seeds, options.backend, with_cleanlab) for name in names}
-    growth = measure_growth(sized(options, (6_000, 60_000), (300, 3_000), (20, 200)))
+    results = {
+        name: audit_dataset(name, options.fraction, seeds, options.backend, folds, with_cleanlab) for name in names
+    }
+    growth = measure_growth(sized(options, (6_000, 60_000), (300, 3_000), (10, 100)), folds)
     precision = {
         name: {method: each[method]["precision_at_k"] for method in each}
         | ({} if with_cleanlab else {"cleanlab": None})

@@ -35,17 +35,26 @@ METHODS = (
     Method("dense_pseudo", "dense", {"objective": "pseudo"}, PLAIN),
 )
 INNER = 5
+"""Number of inner folds."""
+
 REPEATS = 3
 """Number of runs of which the minimum time is reported, because times are about a hundredth of a second."""
 
 
 def measure(
-    make: Callable[[int], dict[str, pd.DataFrame]], model: relcrf.Model, widths: Sequence[int], seeds: Sequence[int]
+    make: Callable[[int], dict[str, pd.DataFrame]],
+    model: relcrf.Model,
+    widths: Sequence[int],
+    seeds: Sequence[int],
+    folds: int,
+    repeats: int,
 ) -> dict[str, list[MethodResult]]:
     """Return the results of all methods, one for each seed.
 
     Args:
         widths: Treewidths from which `ess_best` selects.
+        folds: Number of inner folds that are held out in turn, at most `INNER`.
+        repeats: Number of runs of which the minimum time is reported.
     """
     choices = tuple({"treewidth": width} for width in widths)
     methods = (*METHODS, Method("ess_best", "ess", choices=choices))
@@ -54,12 +63,12 @@ def measure(
         grounding = model.ground(relcrf.Dataset(make(seed)))
         hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
         labelled = np.random.default_rng(seed).permutation(np.flatnonzero(~hidden))
-        inner = tuple(np.isin(np.arange(len(hidden)), labelled[k::INNER]) for k in range(INNER))
+        inner = tuple(np.isin(np.arange(len(hidden)), labelled[k::INNER]) for k in range(folds))
         fold = Fold(str(seed), hidden, inner)
         if seed == seeds[0]:
             warm_up(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
         for method in methods:
-            outcomes[method.name].append(evaluate_crf(model, grounding, method, fold, repeats=REPEATS))
+            outcomes[method.name].append(evaluate_crf(model, grounding, method, fold, repeats=repeats))
     return outcomes
 
 
@@ -88,8 +97,9 @@ def main() -> None:
     seeds = range(sized(options, options.seeds, 2, 1))
     figures = {}
     sets = ((digits, "digits", (3, 2, 1)), (olivetti, "faces", (2, 1)))
-    for make, name, widths in sized(options, sets, sets, sets[:1]):
-        outcomes = measure(make, relcrf.load(ROOT / "models" / f"{name}.rcrf"), widths, seeds)
+    folds, repeats = sized(options, (INNER, REPEATS), (INNER, REPEATS), (1, 1))
+    for make, name, widths in sized(options, sets, sets, ((digits, "digits", (2, 1)),)):
+        outcomes = measure(make, relcrf.load(ROOT / "models" / f"{name}.rcrf"), widths, seeds, folds, repeats)
         print_errors(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
         figures[make.__name__] = {"splits": len(seeds), **summary(outcomes)}
     print(json.dumps(figures))

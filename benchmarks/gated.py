@@ -80,7 +80,8 @@ console = Console()
 
 def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]:
     """Return the settings of each method's runs for a number of rows."""
-    prices, strengths = (MESSAGE_COSTS[1:4:2], L1_STRENGTHS[2:]) if options.quick else (MESSAGE_COSTS, L1_STRENGTHS)
+    prices = sized(options, MESSAGE_COSTS, MESSAGE_COSTS[1:4:2], MESSAGE_COSTS[:1])
+    strengths = sized(options, L1_STRENGTHS, L1_STRENGTHS[2:], L1_STRENGTHS[:1])
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties apply to the sum over rows
     quick = {"max_iterations": 50, "batch_size": 50}
     short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch_size": 3})
@@ -94,7 +95,9 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
     }
 
 
-def sample_rows(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
+def sample_rows(
+    seed: int, n: int, n_test: int, sweeps: int, folder: Path | None
+) -> tuple[FieldRows, FieldRows, dict[str, float]]:
     """Return training and test FieldRows and the reference; from the folder if it contains them."""
     path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
     if path is not None and path.exists():
@@ -105,8 +108,8 @@ def sample_rows(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[Fi
         return training, test, dict(zip(("bayes", "bayes_error", "constant"), found["reference"].tolist(), strict=True))
     rng = np.random.default_rng(seed)
     field = random_fields.make_field(rng)
-    training, test = (random_fields.make_rows(field, rows, rng) for rows in (n, n_test))
-    reference = random_fields.estimate_bayes_error(field, test, rng)
+    training, test = (random_fields.make_rows(field, rows, rng, sweeps) for rows in (n, n_test))
+    reference = random_fields.estimate_bayes_error(field, test, rng, sweeps)
     constant = random_fields.squared_error_loss(test, random_fields.constant_prediction(training))
     figures = {"bayes": reference.error, "bayes_error": reference.standard_error, "constant": constant}
     if path is not None:
@@ -345,9 +348,10 @@ def main() -> None:
         print(json.dumps(compare_sizes(options)))
         return
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
+    sweeps = sized(options, random_fields.SWEEPS, random_fields.SWEEPS, 10)
     found, cache = [], ResultCache(options.cache)
     for seed in range(n_fields):
-        training, test, figures = sample_rows(seed, n, n_test, options.samples)
+        training, test, figures = sample_rows(seed, n, n_test, sweeps, options.samples)
         world, methods = World(training, test), {}
         for method, settings in runs(options, n).items():
             if options.methods and method not in (*options.methods, "gated", "static"):

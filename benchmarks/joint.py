@@ -59,9 +59,7 @@ def main() -> None:
     """Compare numbers of joint rounds."""
     parser = BenchmarkParser(__doc__, "1 split, and at most 1 round; 600 papers in tests.")
     options = parser.parse_args()
-    tables, size = few_labels.cora(), sized(options, 10_000, 10_000, 600)
-    columns = {"paper": ["id"], "paper_word": ["paper"], "cites": ["source", "target"]}
-    tables = {name: tables[name][(tables[name][keys] < size).all(axis=1)] for name, keys in columns.items()}
+    tables = few_labels.first_papers(sized(options, None, None, 600))
     figures: dict[str, Any] = {}
     print(f"{'rounds':>6} {'accuracy':>15} {'log loss':>15} {'of classifier':>15} {'log loss':>15}")
     for rounds in sized(options, (0, 1, 2), (0, 1), (1,)):

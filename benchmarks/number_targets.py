@@ -365,7 +365,8 @@ def main() -> None:
         for key, named in figures.items()
     }
     sizes = (400, 800) if options.smallest else (2_000, 20_000) if options.quick else (20_000, 200_000)
-    measure_growth(400, random_links=False)  # loads the kernels
+    if not options.smallest:
+        measure_growth(400, random_links=False)  # loads the kernels
     growths = (("growth", False, "auto"), ("growth_random", True, "auto"), ("growth_random_ess", True, "ess"))
     for key, random_links, backend in growths:
         small, large = (measure_growth(n, random_links=random_links, backend=backend) for n in sizes)

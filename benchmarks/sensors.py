@@ -269,7 +269,7 @@ def main() -> None:
         options.rows, options.splits = sized(options, None, ([50, 150], 2), ([20], 1))
     kept = ResultCache(options.cache)
     found: dict[str, Any] = {"splits": options.splits}
-    for (name, in_blocks), prefix in PREFIX.items():
+    for (name, in_blocks), prefix in list(PREFIX.items())[: sized(options, None, None, 2)]:
         readings = DATA[name]().with_targets(6) if options.quick else DATA[name]()
         figures = likelihoods(readings, in_blocks, options, kept)
         found.update((f"{prefix}{key}", value) for key, value in figures.items())

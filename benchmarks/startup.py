@@ -30,13 +30,17 @@ class Launcher:
 
     Args:
         folder: Working folder of the processes and location of the caches.
+        writes_byte_code: Whether the byte code is cached in the folder; otherwise in the installation.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, writes_byte_code: bool) -> None:
         self.folder = folder
         self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        self._environment |= {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONPATH": path}
+        self._environment["PYTHONPATH"] = path
+        self._writes_byte_code = writes_byte_code
+        if writes_byte_code:
+            self._environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
     def run(self, *arguments: object, kernels: str | None = None) -> tuple[float, float]:
         """Run Python, and return the CPU and wall seconds of the process and its child processes.
@@ -56,8 +60,9 @@ class Launcher:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
     def median_cpu(self, repeats: int, *arguments: object) -> float:
-        """Return the median CPU seconds of a command after one run that writes the byte code."""
-        self.run(*arguments)
+        """Return the median CPU seconds of a command, after a run that writes the byte code if this is necessary."""
+        if self._writes_byte_code:
+            self.run(*arguments)
         return statistics.median(self.run(*arguments)[0] for _ in range(repeats))
 
 
@@ -88,7 +93,7 @@ def main() -> None:
     repeats = sized(options, 5, 3, 1)
     pattern = sized(options, "", "forest.*", "components.*")
     with tempfile.TemporaryDirectory() as name:
-        launcher = Launcher(Path(name))
+        launcher = Launcher(Path(name), writes_byte_code=not options.smallest)
         web = Path(name) / "web"
         launcher.run(ROOT / "datasets" / "web.py", "--pages", sized(options, 1_000, 1_000, 50), "--out", web)
         figures = {

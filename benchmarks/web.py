@@ -68,7 +68,8 @@ def main() -> None:
 
         for size in (pages // 10, pages):
             make_web(Path(folder) / str(size), size)
-        run(pages // 10)  # compile the kernels unless they are cached
+        if not options.smallest:
+            run(pages // 10)  # compile the kernels unless they are cached
         for size in (pages // 10, pages):
             results.append(run(size))
             print("  ".join(f"{k} {v:,.3f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in results[-1].items()))

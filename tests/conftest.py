@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-# Several threads of BLAS in each of several processes wait for each other more than they work.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Several threads of BLAS or OpenMP in each of several processes wait for each other more than they work: on two busy cores,
+# benchmarks/unaries.py --smallest --task rings takes 36 s of CPU with two threads of OpenMP, and 7 s with one.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 # The command asks for the width when it is imported, whichever test comes first.
 os.environ["COLUMNS"] = "200"

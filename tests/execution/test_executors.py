@@ -122,7 +122,8 @@ def test_results_of_different_shapes_raise_value_error(shards):
 # A pool of processes.
 
 
-def test_worker_keeps_its_shards_and_has_one_thread(shards):
+def test_worker_keeps_its_shards_and_has_one_thread(shards, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     before = dict(os.environ)
     with PoolExecutor(3) as pool:
         first = pool.map(process, shards)

@@ -5,10 +5,13 @@
 The synthetic web (datasets/web.py) consists of sites of 100 pages, whose links stay within the site; half of the pages have a
 label. A run on 99 % of the pages is updated when the others arrive:
 
-- `sites`: the pages of whole new sites, without labels;
+- `sites`: the pages of whole new sites, without labels; their rows are appended to the tables;
+- `sorted`: the same number of new sites, but their rows lie between those of the other sites, so that all row groups change;
 - `spread`: the same number of pages in a tenth of all sites, without labels;
 - `labelled`: the pages of whole new sites, half of them with a label;
 - `one_site`: pages without labels, in a web in which links connect all pages.
+
+The tables are Parquet files in the order of the pages, each written anew as a whole.
 
 A new run reads the tables, grounds, learns, writes the run folder and predicts from the same ground graph. An update reads the
 run folder and the tables, and writes the new run folder with the predictions. Both use the backend and settings of the run.
@@ -56,7 +59,7 @@ NEW_FRACTION = 100
 SPREAD_SITES = 10
 """In `spread`, one of this number of sites has new pages."""
 
-SCENARIOS = ("sites", "spread", "labelled", "one_site")
+SCENARIOS = ("sites", "sorted", "spread", "labelled", "one_site")
 MODEL = ROOT / "models" / "webkb.rcrf"
 EXACT_TOLERANCE = 1e-9
 SMALLEST_PAGES = 10 * SITE_PAGES
@@ -71,28 +74,36 @@ class Scenario:
     new: Path
 
 
+def is_new_page(name: str, column: str, pages: int) -> str:
+    """Return the SQL condition that a page is new."""
+    page, site = f"substr({column}, 2)::INTEGER", f"substr({column}, 2)::INTEGER // {SITE_PAGES}"
+    match name:
+        case "sites":
+            return f"{page} >= {pages - pages // NEW_FRACTION}"
+        case "spread":
+            per_site = SITE_PAGES * SPREAD_SITES // NEW_FRACTION
+            return f"{site} % {SPREAD_SITES} = 0 AND {page} % {SITE_PAGES} < {per_site}"
+        case _:
+            return f"{site} % {NEW_FRACTION} = 0"
+
+
 def make_scenario(folder: Path, name: str, pages: int) -> Scenario:
     """Write the tables of a scenario."""
     raw = folder / "raw"
     make_web(raw, pages, sites=1 if name == "one_site" else pages // SITE_PAGES)
-    page, site = "substr(id, 2)::INTEGER", f"substr(id, 2)::INTEGER // {SITE_PAGES}"
-    if name == "spread":
-        per_site = SITE_PAGES * SPREAD_SITES // NEW_FRACTION
-        is_new = f"{site} % {SPREAD_SITES} = 0 AND {page} % {SITE_PAGES} < {per_site}"
-    else:
-        is_new = f"{site} % {NEW_FRACTION} = 0"
-    label = "part = 'train'" if name == "labelled" else f"part = 'train' AND NOT ({is_new})"
-    folders = {"old": f"NOT ({is_new})", "new": "true"}
+    label = "part = 'train'" if name == "labelled" else f"part = 'train' AND NOT ({is_new_page(name, 'id', pages)})"
     with duckdb.connect() as connection:
-        for part, kept in folders.items():
+        for part in ("old", "new"):
             (folder / part).mkdir()
-            connection.execute(f"CREATE OR REPLACE TABLE kept AS SELECT id FROM '{raw}/page.parquet' WHERE {kept}")
+            # Filters keep the vectors of DuckDB full, so that row groups have the same size. Semi-joins do not.
+            source, target, page, key = (
+                f"({part == 'new'} OR NOT ({is_new_page(name, column, pages)}))"
+                for column in ("source", "target", "page", "id")
+            )
             rows = {
-                "page": f"SELECT id, CASE WHEN {label} THEN category END AS category FROM '{raw}/page.parquet' "
-                "SEMI JOIN kept USING (id)",
-                "page_word": f"SELECT * FROM '{raw}/page_word.parquet' AS w SEMI JOIN kept ON w.page = kept.id",
-                "link": f"SELECT l.* FROM '{raw}/link.parquet' AS l SEMI JOIN kept AS a ON source = a.id "
-                "SEMI JOIN kept AS b ON target = b.id",
+                "page": f"SELECT id, CASE WHEN {label} THEN category END AS category FROM '{raw}/page.parquet' WHERE {key}",
+                "page_word": f"SELECT * FROM '{raw}/page_word.parquet' WHERE {page}",
+                "link": f"SELECT * FROM '{raw}/link.parquet' WHERE {source} AND {target}",
             }
             for table, select in rows.items():
                 connection.execute(f"COPY ({select}) TO '{folder / part / table}.parquet' (FORMAT parquet)")

@@ -372,8 +372,8 @@ class Dataset:
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 given = SourceTable(given_name, found.location, found.scan, found.numbered_scan, found.format)
-                texts = found.missing_texts
-                matches = [replace(given, files=found.files, is_ordered=found.is_ordered, missing_texts=texts)]
+                given = replace(given, files=found.files, is_ordered=found.is_ordered)
+                matches = [replace(given, missing_texts=found.missing_texts, parquet_files=found.parquet_files)]
             case DatabaseEntry("sqlite", path, database_table):
                 matches = copy_tables("sqlite", path, path.stem, self.store, table=database_table)
             case DatabaseEntry(_, path, database_table, schema):
@@ -437,6 +437,7 @@ class Dataset:
             inner_name=source_table.inner_name,
             is_ordered=source_table.is_ordered,
             missing_texts=source_table.missing_texts,
+            parquet_files=source_table.parquet_files,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:
@@ -479,7 +480,9 @@ class Dataset:
         other.__dict__ = {name: value for name, value in self.__dict__.items() if name != "missing_text_repairs"}
         other.notes, other.repairs, other.computed_values = [], [], {}
         other.tables = {
-            key: replace(table, scan=scans[table.name], numbered_scan=None) if table.name in scans else table
+            key: replace(table, scan=scans[table.name], numbered_scan=None, parquet_files=())
+            if table.name in scans
+            else table
             for key, table in self.tables.items()
         }
         return other

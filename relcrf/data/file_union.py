@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import duckdb
 
-from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.base import ParquetFile, SourceTable
 from relcrf.data.row_repairs import MAX_FILE_ROWS
 from relcrf.data.store import literal, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing
@@ -31,11 +33,13 @@ def union_files(
         DataError: Two files have different columns (E212).
     """
     columns: list[str] = []
+    parquet_files: list[ParquetFile] = []
     scans = []
     for number, (table, partition) in enumerate(zip(tables, partitions, strict=True)):
         names = [str(row[0]) for row in connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
         values = {key: value for key, value in partition.items() if key not in names}
         cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
+        parquet_files += [replace(file, constants=json.dumps(values)) for file in table.parquet_files]
         columns = columns or [*names, *values]
         row_column = "row".ljust(max(map(len, columns)) + 1, "_")
         if unequal := sorted({*columns} ^ {*names, *values}):
@@ -62,4 +66,5 @@ def union_files(
         note=note,
         files=tuple(t.location for t in tables),
         missing_texts=tuple(chain.from_iterable(t.missing_texts for t in tables)),
+        parquet_files=tuple(parquet_files) if all(t.parquet_files for t in tables) else (),
     )

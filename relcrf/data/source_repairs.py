@@ -52,7 +52,7 @@ def repair_duplicates(table: SourceTable, entry: TableEntry, store: Store) -> tu
     example = f"'{example}' in {_name_rows(table, earlier, later)}"
     repair = RowRepair(entry.name, table.location, f'duplicates = "{policy}"', count, action, example)
     scan = f"(SELECT {', '.join(map(quoted, types))} FROM {stored})"
-    return replace(table, scan=scan, numbered_scan=stored), [repair]
+    return replace(table, scan=scan, numbered_scan=stored, parquet_files=()), [repair]
 
 
 def _distinct_rows_sql(rows: str, row: str, types: dict[str, str], text: str, policy: str) -> str:

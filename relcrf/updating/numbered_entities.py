@@ -11,7 +11,8 @@ import numpy as np
 from relcrf.grounding.grounding import Grounding
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction
-from relcrf.updating.entity_rows import Entities, EntityRows
+from relcrf.updating.entities import Entities
+from relcrf.updating.entity_rows import EntityRows
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 A run folder that `relcrf update` wrote contains `update.json`. If later updates can skip unchanged components, it also contains
 `entities.parquet`, with the digests and the component of each entity, and `predicted_K.npy`, with the predictions of the k-th
-predicted attribute in the order of the entities.
+predicted attribute in the order of the entities. `segment_entities.npy` and `segment_totals.npy` contain the cells of the
+segments of Parquet tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,13 +25,16 @@ from relcrf.data.frame import Frame
 from relcrf.files import write_array, write_text
 from relcrf.inference.result import Verdict
 from relcrf.json_values import from_json_value
-from relcrf.updating.entity_rows import Entities
+from relcrf.updating.entities import Entities
+from relcrf.updating.entity_rows import KnownRows
+from relcrf.updating.segments import Segment, parse_segments, segment_arrays
 from relcrf.updating.training_digests import Range
 
 FORMAT_VERSION = 1
 """Version of the files; the state of another version is not used."""
 
 STATE, ENTITIES = "update.json", "entities.parquet"
+SEGMENT_ENTITIES, SEGMENT_TOTALS = "segment_entities.npy", "segment_totals.npy"
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class ComponentState:
         component: Number of each entity's connected component, shape (n,), int32.
         training: Training digest of each entity, shape (n,), uint64; see `training_digests`.
         predicted: The predicted attributes, in the order of the model.
+        segments: See `EntityRows.segments`.
     """
 
     inputs: UpdateInputs
@@ -82,6 +87,12 @@ class ComponentState:
     component: np.ndarray
     training: np.ndarray
     predicted: tuple[PredictedAttribute, ...]
+    segments: Mapping[str, Sequence[Segment]]
+
+    @property
+    def rows(self) -> KnownRows:
+        """The rows with which an update compares its tables."""
+        return KnownRows(self.entities, self.component, self.inputs.shared, self.segments)
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,10 @@ class UpdateState:
             )
             for k, attribute in enumerate(state.predicted):
                 write_array(folder / _predicted_name(k), attribute.numbers, sync=False)
+            if state.segments:
+                plain["segments"], *arrays = segment_arrays(state.segments)
+                for name, array in zip((SEGMENT_ENTITIES, SEGMENT_TOTALS), arrays, strict=True):
+                    write_array(folder / name, array, sync=False)
         write_text(folder / STATE, json.dumps(plain, indent=1, ensure_ascii=False), sync=False)
 
 
@@ -132,13 +147,18 @@ def read_state(run: Path) -> UpdateState | None:
         components = None
         if "inputs" in plain:
             inputs: UpdateInputs = from_json_value(UpdateInputs, plain["inputs"])
-            components = _read_components(run, inputs, plain["predicted"])
+            components = _read_components(run, inputs, plain["predicted"], plain.get("segments", {}))
         return UpdateState(protocol, str(plain["reason"]), components)
     except READ_ERRORS as error:
         raise damaged_file_error(path, error) from None
 
 
-def _read_components(run: Path, inputs: UpdateInputs, predicted: list[tuple[str, list[str]]]) -> ComponentState:
+def _read_components(
+    run: Path,
+    inputs: UpdateInputs,
+    predicted: list[tuple[str, list[str]]],
+    plain_segments: Mapping[str, list[tuple[list[str], list[int]]]],
+) -> ComponentState:
     dataset = Dataset(contained_path(run, ENTITIES))
     table = dataset.find_table("entities")
     assert table is not None
@@ -153,7 +173,11 @@ def _read_components(run: Path, inputs: UpdateInputs, predicted: list[tuple[str,
         attributes.append(PredictedAttribute(str(name), tuple(map(str, values)), numbers))
     entities = Entities(rows["kind"].astype(np.int32), key, rows["digest"].astype(np.uint64))
     component, training = rows["component"].astype(np.int32), rows["training"].astype(np.uint64)
-    return ComponentState(inputs, entities, component, training, tuple(attributes))
+    segments: dict[str, tuple[Segment, ...]] = {}
+    if plain_segments:
+        arrays = [open_column(contained_path(run, name)) for name in (SEGMENT_ENTITIES, SEGMENT_TOTALS)]
+        segments = parse_segments(plain_segments, arrays[0], arrays[1], len(entities))
+    return ComponentState(inputs, entities, component, training, tuple(attributes), segments)
 
 
 def _predicted_name(k: int) -> str:

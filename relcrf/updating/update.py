@@ -33,7 +33,8 @@ from relcrf.inference.result import Verdict
 from relcrf.prediction import Prediction
 from relcrf.progress_reporting import ProgressMonitor, progress_monitor
 from relcrf.training import Training, TrainingRequest, ground_with_engine
-from relcrf.updating.entity_rows import Entities, EntityChanges, EntityRows
+from relcrf.updating.entities import Entities
+from relcrf.updating.entity_rows import EntityChanges, EntityRows
 from relcrf.updating.locality import global_model_reason, global_training_reason, is_local_inference
 from relcrf.updating.numbered_entities import NumberedEntities, equal_training
 from relcrf.updating.prediction_tables import prediction_tables
@@ -193,7 +194,9 @@ class _UpdateRun:
         """Return the updated run."""
         with self._timed("compare", "comparing rows"):
             if not self.reason:
-                self.rows = EntityRows(self.spec, self.dataset)
+                is_comparable = self.known is not None and self.known.inputs.duckdb == duckdb_version()
+                known = self.known.rows if self.known is not None and is_comparable else None
+                self.rows = EntityRows(self.spec, self.dataset, known)
                 if reason := self.rows.global_reason():
                     self.rows, self.reason = None, reason
             self._compare()
@@ -218,7 +221,7 @@ class _UpdateRun:
         if not self.learned.converged:
             self.reason = "learning did not converge"
             return
-        self.changes = self.rows.compare(known.entities, known.component)
+        self.changes = self.rows.compare()
         total = self.changes.n_kept + self.changes.n_selected
         if self.changes.n_selected > MAX_SELECTED_FRACTION * total:
             self.reason = f"rows connect {self.changes.n_selected:,} of {total:,} entities to a change"
@@ -231,7 +234,7 @@ class _UpdateRun:
         if self.reason or known is None or rows is None or changes is None:
             return None
         numbers = {each.name: np.empty((0, len(each.values) + 1)) for each in known.predicted}
-        part = NumberedEntities(Entities(*(values[:0] for values in known.entities.columns)))
+        part = NumberedEntities(Entities.empty())
         digests = TrainingDigests({}, {})
         verdict = known.inputs.verdict
         if changes.n_selected:
@@ -275,15 +278,17 @@ class _UpdateRun:
             ranges=ranges,
             verdict=verdict if known.inputs.verdict.status == "exact" else known.inputs.verdict,
         )
+        entities = known.entities.take(kept).append(part.entities)
         components = ComponentState(
             inputs,
-            known.entities.take(kept).append(part.entities),
+            entities,
             np.unique(component, return_inverse=True)[1].astype(np.int32),
             np.concatenate([known.training[kept], training]),
             tuple(
                 replace(each, numbers=np.concatenate([each.numbers[kept], numbers[each.name]]))
                 for each in known.predicted
             ),
+            rows.segments(entities, kept),
         )
         n_kept = sum(int(np.isfinite(each.numbers[kept, 0]).sum()) for each in known.predicted)
         return self._finish(self.learned, components, "kept", verdict=verdict, n_kept=n_kept)
@@ -327,7 +332,9 @@ class _UpdateRun:
             duckdb_version(), self.rows.shared_inputs(), self.rows.row_counts(), digests.ranges, prediction.verdict
         )
         predicted = tuple(PredictedAttribute(b.name, tuple(b.values), numbers[b.name]) for b in blocks)
-        components = ComponentState(inputs, part.entities, part.component, training, predicted)
+        components = ComponentState(
+            inputs, part.entities, part.component, training, predicted, self.rows.segments(part.entities)
+        )
         return self._finish(learned, components, weights, verdict=prediction.verdict)
 
     def _identity(self, training_run: Training) -> str:

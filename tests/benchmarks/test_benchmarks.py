@@ -40,7 +40,7 @@ NEED_DATA = {
 ARGUMENTS = {
     "few_labels": ("--tasks", "cora_20"),
     "unaries": ("--task", "rings"),
-    "update": ("--skip-auto", "--scenarios", "sites"),
+    "update": ("--skip-auto", "--scenarios", "sites", "sorted"),
 }
 """Further arguments of the smallest size."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf.updating.entity_rows import EntityRows
+from relcrf.updating.entity_rows import EntityRows, KnownRows
 
 MODEL = relcrf.parse(
     """
@@ -36,12 +36,12 @@ def make_rows(rng, n=30):
 COLUMNS = {"page": ("id", "kind"), "site": ("id", "size"), "link": ("source", "target"), "on": ("page", "site")}
 
 
-def entity_rows(rows):
+def entity_rows(rows, known=None):
     tables = {
         name: {column: np.array([row[k] for row in rows[name]], dtype=object) for k, column in enumerate(columns)}
         for name, columns in COLUMNS.items()
     }
-    return EntityRows(MODEL.spec, relcrf.Dataset(tables))
+    return EntityRows(MODEL.spec, relcrf.Dataset(tables), known)
 
 
 def mentioned(rows):
@@ -106,9 +106,10 @@ def test_selected_entities_are_whole_components_with_changes(seed):
             new[name].append(
                 added.get(name) or (f"p{rng.integers(30)}", f"{'p' if name == 'link' else 's'}{rng.integers(10)}")
             )
-    before, after = entity_rows(old), entity_rows(new)
+    before = entity_rows(old)
     known = before.entities()
-    changes = after.compare(known, before.components(known))
+    after = entity_rows(new, KnownRows(known, before.components(known)))
+    changes = after.compare()
     was, now = rows_of(old), rows_of(new)
     different = {entity for entity in {*was, *now} if was.get(entity) != now.get(entity)}
     assert changes.n_differences == len(different)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import relcrf
@@ -11,6 +13,7 @@ from relcrf.backends import run_folder
 from relcrf.backends.provenance import Provenance, TrainingProtocol
 from relcrf.training import TrainingRequest
 from relcrf.updating.locality import global_model_reason
+from relcrf.updating.state import read_state
 from relcrf.updating.update import update
 
 MODEL = """
@@ -39,6 +42,9 @@ EXACT = {"tolerance": 1e-10, "max_iterations": 5000}
 
 class Tables:
     """Random tables, and random changes of them."""
+
+    folder: Path | None = None
+    """Folder of Parquet files with small row groups; None for tables in memory."""
 
     def __init__(self, seed: int, n_pages: int = 40) -> None:
         self.rng = np.random.default_rng(seed)
@@ -103,7 +109,8 @@ class Tables:
 
     def dataset(self) -> relcrf.Dataset:
         pages = list(self.size)
-        self.rng.shuffle(pages)
+        if self.folder is None:
+            self.rng.shuffle(pages)
         columns = {
             "page": {"id": pages, "kind": [self.kind[p] for p in pages], "size": [self.size[p] for p in pages]},
             "site": {"id": list(self.region), "region": list(self.region.values())},
@@ -115,6 +122,11 @@ class Tables:
         ):
             ordered = sorted(rows)
             columns[name] = {column: [row[k] for row in ordered] for k, column in enumerate(names)}
+        if self.folder is not None:
+            self.folder.mkdir(exist_ok=True)
+            for name, table in columns.items():
+                pq.write_table(pa.table(table), self.folder / f"{name}.parquet", row_group_size=10)
+            return relcrf.Dataset(self.folder)
         return relcrf.Dataset({n: {c: np.array(v, dtype=object) for c, v in t.items()} for n, t in columns.items()})
 
 
@@ -162,9 +174,10 @@ BACKENDS = {
 }
 
 
-def require_equal_after_changes(run, model, backend, settings, seed, n_updates) -> None:
+def require_equal_after_changes(run, model, backend, settings, seed, n_updates, folder=None) -> None:
     """Update a new run several times after random changes, and compare each update with a new run."""
     tables, rng = Tables(seed), np.random.default_rng(seed)
+    tables.folder = folder
     train(model, tables.dataset(), run, backend, settings)
     update(run, tables.dataset()).save(run, force=True, sync=False)
     for _ in range(n_updates):
@@ -180,6 +193,13 @@ def require_equal_after_changes(run, model, backend, settings, seed, n_updates) 
 @pytest.mark.parametrize("seed", range(3))
 def test_updates_equal_new_runs(tmp_path, backend, seed):
     require_equal_after_changes(tmp_path / "run", relcrf.parse(MODEL), backend, BACKENDS[backend], seed, 5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_updates_from_row_groups_equal_new_runs(tmp_path, seed):
+    run = tmp_path / "run"
+    require_equal_after_changes(run, relcrf.parse(MODEL), "dense", BACKENDS["dense"], seed, 5, tmp_path / "data")
+    assert {"page", "link"} <= read_state(run).components.segments.keys()
 
 
 TEMPLATES = (
@@ -363,9 +383,35 @@ def test_invalid_row_is_reported_as_in_training(trained):
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize("name", ["update.json", "entities.parquet", "predicted_0.npy"])
-def test_damaged_state(trained, name):
-    run, _, tables = trained
+def test_unchanged_row_groups(tmp_path):
+    """An update without changes keeps the segments: the run folder remains the same."""
+    model, tables, run = relcrf.parse(MODEL), Tables(1), tmp_path / "run"
+    tables.folder = tmp_path / "data"
+    train(model, tables.dataset(), run, "local", EXACT)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    before = run_folder.manifest_hashes(run)
+    assert {"segment_entities.npy", "segment_totals.npy"} <= before.keys()
+    update(run, tables.dataset()).save(run, force=True, sync=False)
+    assert run_folder.manifest_hashes(run) == before
+
+
+def test_file_that_changes_during_an_update_has_no_segments(tmp_path):
+    model, tables, run = relcrf.parse(MODEL), Tables(1), tmp_path / "run"
+    tables.folder = tmp_path / "data"
+    train(model, tables.dataset(), run, "local", EXACT)
+    dataset = tables.dataset()
+    (tables.folder / "link.parquet").touch()
+    assert not update(run, dataset).state.components.segments
+
+
+@pytest.mark.parametrize(
+    "name", ["update.json", "entities.parquet", "predicted_0.npy", "segment_entities.npy", "segment_totals.npy"]
+)
+def test_damaged_state(tmp_path, name):
+    tables, run = Tables(1), tmp_path / "run"
+    tables.folder = tmp_path / "data"
+    train(relcrf.parse(MODEL), tables.dataset(), run, "local", EXACT)
+    update(run, tables.dataset()).save(run, force=True, sync=False)
     (run / name).write_bytes(b"damaged")
     with pytest.raises(relcrf.DataError, match="E336"):
         update(run, tables.dataset())

@@ -30,6 +30,26 @@ class MissingTexts:
 
 
 @dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file of a table.
+
+    Args:
+        path: The file.
+        literal: SQL literal of the file.
+        constants: The values that the table adds to each row of the file, as text.
+    """
+
+    path: Path
+    literal: str
+    constants: str = ""
+
+    @property
+    def scan(self) -> str:
+        """The DuckDB table expression of the file."""
+        return f"read_parquet({self.literal}, hive_partitioning = false)"
+
+
+@dataclass(frozen=True)
 class SourceTable:
     """A table that a reader found in a file or on a server, or the result of a manifest's query.
 
@@ -43,6 +63,7 @@ class SourceTable:
         files: Locations of the files of a table that has several.
         is_ordered: Whether the rows have an order, so that row numbers identify them; False for results of queries.
         missing_texts: What was read as missing, for each file.
+        parquet_files: The files of which `scan` reads each row separately, if these are all its rows; otherwise empty.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
         problem: Why the table cannot be read, e.g. a view that fails; None if it can. `scan` is then invalid, and the error
             is raised only if a model or a manifest names the table.
@@ -58,6 +79,7 @@ class SourceTable:
     files: tuple[str, ...] = ()
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
+    parquet_files: tuple[ParquetFile, ...] = ()
     problem: Diagnostic | None = None
 
     def with_cells(self, columns: Sequence[str], cells: Mapping[str, str]) -> SourceTable:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.base import AbstractReader, ParquetFile, SourceTable
 from relcrf.data.store import Store, quoted
 
 
@@ -19,10 +19,13 @@ class ParquetReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        scan = f"read_parquet({store.file_literal(path)}, hive_partitioning = false)"
+        file = ParquetFile(path, store.file_literal(path))
+        scan = file.scan
         columns = store.connection.execute(f"DESCRIBE FROM {scan}").fetchall()
         times = [quoted(column) for column, kind, *_ in columns if kind == "TIME WITH TIME ZONE"]
         if times:
             casts = ", ".join(f"{time}::TIME AS {time}" for time in times)
             scan = f"(SELECT * REPLACE ({casts}) FROM {scan})"
-        yield SourceTable(name, str(path), scan)
+        # A column of this name hides the number of the row, by which row groups are selected.
+        is_hidden = any(column.casefold() == "file_row_number" for column, *_ in columns)
+        yield SourceTable(name, str(path), scan, parquet_files=() if is_hidden else (file,))

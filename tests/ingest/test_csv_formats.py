@@ -142,6 +142,12 @@ def test_only_titles_and_comments_are_skipped(text, columns, tmp_path):
         assert Dataset(tmp_path).find_table("t").columns == columns
 
 
+def test_long_cell_is_read(tmp_path):
+    """Python's reader of CSV rejects cells of more than 131,072 characters."""
+    (tmp_path / "shop.csv").write_text(PLAIN + f"4,{'x' * 200_000},,\n")
+    assert len(read_rows(tmp_path)[0][3][1]) == 200_000
+
+
 def test_stated_number_of_lines_prevents_the_detection(tmp_path):
     (tmp_path / "shop.csv").write_text("sep=;\n" + GERMAN)
     write_manifest(tmp_path, 'skip = 0\ndelimiter = ";"')

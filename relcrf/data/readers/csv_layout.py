@@ -36,12 +36,20 @@ def detect_layout(
     consistent = [d for d in divided if len(widths[d]) > 1 and set(widths[d]) == {widths[d][0]}]
     if skip is None:
         whole = lines[:-1] if is_cut else lines
-        rows = {d: [next(csv.reader([line], delimiter=d), []) for line in whole] for d in delimiters}
+        rows = {d: [_cells(line, d) for line in whole] for d in delimiters}
         skips = {d: count_rows_above_header(rows[d]) for d in consistent or delimiters}
         if possible := [d for d in skips if skips[d]]:
             delimiter = min(possible, key=lambda d: skips[d])
             return delimiter, skips[delimiter]
     return (consistent or divided or delimiters)[0], skip or 0
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line; the line itself if it cannot be divided, e.g. because a cell is very long."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return [line]
 
 
 def _row_widths(lines: Sequence[str], delimiter: str, *, is_cut: bool) -> list[int]:

@@ -215,6 +215,22 @@ def test_workbooks(tmp_path, fit):
     require_same(relcrf.Dataset(tmp_path), fit)
 
 
+def test_workbook_with_titles_above_the_header(tmp_path, fit):
+    empty = [""] * (len(HEADER) - 1)
+    sheet = [["Shops of 2024", *empty], ["", *empty], list(HEADER), *map(list, ROWS)]
+    write_workbook(tmp_path / "shop.xlsx", Tabelle1=sheet)
+    data = relcrf.Dataset(tmp_path)
+    require_same(data, fit)
+    assert data.tables["shop"].types == ("BIGINT", "VARCHAR", "DOUBLE", "BIGINT", "DATE", "VARCHAR")
+    assert data.notes == [f"{data.tables['shop'].location}: the header is row 3, below a title"]
+
+
+def test_workbook_whose_first_names_are_missing_keeps_its_header(tmp_path):
+    write_workbook(tmp_path / "t.xlsx", Tabelle1=[["id", ""], [1, "x"], [2, "y"]])
+    data = relcrf.Dataset(tmp_path)
+    assert data.tables["t"].columns == ("id", "column2") and data.notes == []
+
+
 def test_workbooks_need_a_package(tmp_path, monkeypatch):
     write_workbook(tmp_path / "shop.xlsx", Sheet1=[["id"], [1]])
     monkeypatch.setitem(sys.modules, "python_calamine", None)

@@ -129,6 +129,14 @@ def test_note_shows_the_lines_above_the_header(tmp_path):
         ("name\nAnn, Bob\nCarl\n", None),
         ("id\n1\n2\n", ("id",)),
         ("id;city\n1;Bern, CH\n2;Basel, CH\n", ("id", "city")),
+        (",label\np1,x\np2,y\n", ("column0", "label")),  # pandas writes no name of the index
+        ("id,\np1,x\np2,y\n", ("id", "column1")),
+        ("name\nAnn, Bob\nCarl, Eve\n", None),
+        ("name\nAnn, Bob, Carl\nEve, Fred, Gil\n", None),
+        ("Shops\nid;city\na;Bern\n", ("Shops",)),
+        ("Shops\n\nid;city\na;Bern\n", ("id", "city")),
+        ("# Shops\nid;city\na;Bern\n", ("id", "city")),
+        ("Shops\nid;city;x\na;Bern;y\n", ("id", "city", "x")),
         ("sep=|\nid|x;y\n1|2\n", ("id", "x;y")),
     ],
 )

@@ -388,7 +388,8 @@ class Dataset:
         return self._convert_cells(replace(matches[0], name=entry.name), entry)
 
     def _convert_cells(self, table: SourceTable, entry: TableEntry) -> SourceTable:
-        """Return a table with the conversions of cells that a manifest entry states."""
+        """Return a table of a manifest with separate fields of structures, and the conversions of cells that its entry states."""
+        table = spread_structures(table, self.connection)
         table = replace_missing_texts(table, entry.missing, self.connection)
         return pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
 

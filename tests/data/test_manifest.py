@@ -2,6 +2,7 @@
 
 import sqlite3
 
+import duckdb
 import pytest
 from tables import write_tables
 
@@ -72,6 +73,25 @@ def test_numbers_get_leading_zeros(folder):
     assert [row[1] for row in rows(dataset(folder, text), "code")] == expected
     query = '[tables.raw]\nfile = "code.csv"\n[tables.code]\nsql = "FROM raw ORDER BY id"\ndigits = { code = 4 }\n'
     assert [row[1] for row in rows(dataset(folder, query), "code")] == expected
+
+
+def test_statements_apply_to_all_files_of_a_pattern(folder):
+    for k in (1, 2):
+        sql = f"COPY (SELECT {k} AS code, {{'x': 'n/a', 'y': {{'z': 5}}}} AS s) TO '{folder / f'p{k}.parquet'}'"
+        duckdb.sql(sql)
+    text = '[tables.p]\nfile = "p*.parquet"\nmissing = ["n/a"]\ndigits = { code = 3, s_y_z = 2 }\n'
+    data = dataset(folder, text)
+    assert data.find_table("p").columns == ("code", "s_x", "s_y_z")
+    assert sorted(rows(data, "p")) == [("001", None, "05"), ("002", None, "05")]
+
+
+def test_fields_of_a_database_and_of_a_query_are_columns(folder):
+    with duckdb.connect(str(folder / "web.duckdb")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS a_b, 2 AS \"a.b\", {'b': 3, 'c': 4} AS a")
+    text = '[tables.t]\nduckdb = "web.duckdb"\n[tables.q]\nsql = "SELECT {\'k\': a_c} AS v FROM t"\n'
+    data = dataset(folder, text)
+    assert data.find_table("t").columns == ("a_b", "a.b", "a.b.2", "a_c") and rows(data, "t") == [(1, 2, 3, 4)]
+    assert data.find_table("q").columns == ("v_k",) and rows(data, "q") == [(4,)]
 
 
 def test_message_names_the_digits_of_keys_with_leading_zeros(tmp_path):

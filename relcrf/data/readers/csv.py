@@ -63,7 +63,7 @@ class CsvReader(AbstractReader):
             # A text of a missing value would prevent the detection of the formats of numbers and dates.
             table = replace_missing_texts(table, stated.missing, store.connection)
             units = unit_formats(table.scan, stated.units, store)
-            scan = _convert(table.scan, units)
+            scan = _convert_columns(table.scan, units)
             formats = column_formats(scan, stated, delimiter, store)
         except duckdb.InvalidInputException:
             if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter, skip)):
@@ -72,7 +72,7 @@ class CsvReader(AbstractReader):
                 f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
             )
             raise unreadable_error(str(path), hint, (problem,)) from None
-        scan, formats = _convert(scan, formats), [*units, *formats]
+        scan, formats = _convert_columns(scan, formats), [*units, *formats]
         described = describe_formats(formats)
         found = []
         if stated.delimiter is None and delimiter not in (",", self.default_delimiter):
@@ -88,7 +88,7 @@ class CsvReader(AbstractReader):
         yield replace(table, scan=scan, format=description, note="; ".join(notes))
 
 
-def _convert(scan: str, formats: Sequence[ColumnFormat]) -> str:
+def _convert_columns(scan: str, formats: Sequence[ColumnFormat]) -> str:
     """Return a table expression with the converted columns."""
     converted = ", ".join(f"{each.converted} AS {quoted(each.column)}" for each in formats)
     return f"(SELECT * REPLACE ({converted}) FROM {scan})" if formats else scan

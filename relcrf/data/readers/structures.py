@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any
 
 import duckdb
@@ -34,9 +35,11 @@ def spread_structures(table: SourceTable, connection: duckdb.DuckDBPyConnection)
     spread = []
     for column, kind in zip(rows.columns, rows.types, strict=True):
         for path in _leaf_paths((column,), kind):
-            name = "_".join(path)
+            name = column
             if len(path) > 1:
-                name = ".".join(path) if fold_name(name) in taken else name
+                dotted = ".".join(path)
+                names = chain(("_".join(path), dotted), (f"{dotted}.{k}" for k in count(2)))
+                name = next(each for each in names if fold_name(each) not in taken)
                 taken.add(fold_name(name))
                 spread.append(name)
             cells[name] = ".".join(map(quoted, path))

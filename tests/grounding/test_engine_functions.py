@@ -27,6 +27,8 @@ TEXTS = (
     "", "a", "ab", "ba", "Zoë", "zoe\u0308", "ÉCOLE", "école", "ΑΣ", "ας", "İx", "ß", "🦆a", "🦅a", "o'n\\e",
     "\ufb01\uffee", "".join(map(chr, range(0x4E00, 0x4E00 + 130))), None,
 )  # fmt: skip
+ENGLISH = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+"""Options of a database whose collation sorts "b" before "B" and accented E before F."""
 REALS = (-1e308, -800.0, -2.5, -1.0, -1e-200, 0.0, 1e-200, 0.5, 1.5, 2.0, 709.0, 1e200, 1.7e308, math.inf, None)
 VECTORS = ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-1.0, 0.5, 1e-3], [2.0, 4.0, 6.0])
 DAYS = (datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(1969, 7, 20), None)
@@ -88,18 +90,10 @@ def values(engine, plan):
     return {name: column[order] for name, column in found.items()}
 
 
-def create_english_database(postgres):
-    """Create a database whose collation sorts "b" before "B" and accented E before F; return its URL."""
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute("CREATE DATABASE english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
-        return postgres.url("english")
-
-
 @pytest.fixture(scope="module", params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request, source):
     if request.param == "postgres":
-        engine = PostgresEngine(create_english_database(request.getfixturevalue("postgres")), cursor_factory(source))
+        engine = PostgresEngine(request.getfixturevalue("postgres").new_database(ENGLISH), cursor_factory(source))
     else:
         engine = SparkEngine(request.getfixturevalue("spark"), cursor_factory(source))
     yield engine

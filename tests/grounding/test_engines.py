@@ -130,10 +130,8 @@ def test_unreachable_server_raises_e371(connection):
 
 
 def test_non_utf8_database_raises_e371(connection, postgres):
-    psycopg = pytest.importorskip("psycopg")
-    with psycopg.connect(postgres.url(), autocommit=True) as other:
-        other.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    assert "LATIN1" in find_problem(lambda: PostgresEngine(postgres.url("latin"), cursor_factory(connection))).message
+    latin = postgres.new_database("TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    assert "LATIN1" in find_problem(lambda: PostgresEngine(latin, cursor_factory(connection))).message
 
 
 def test_postgres_error_raises_e371(connection, postgres):

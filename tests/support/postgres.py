@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from itertools import count
 from pathlib import Path
+from typing import LiteralString
 
 import pytest
 
@@ -58,12 +59,12 @@ class PostgresServer:
         """Return the URL of a database of this server."""
         return f"postgresql://relcrf@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """Create an empty database and return its URL."""
+    def new_database(self, options: LiteralString = "") -> str:
+        """Create an empty database, with options of `CREATE DATABASE`, and return its URL."""
         psycopg = pytest.importorskip("psycopg")
         name = f"test{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} {options}")
         return self.url(name)
 
     def stop(self) -> None:

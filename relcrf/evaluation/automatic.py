@@ -62,6 +62,10 @@ MIN_STANDARD_ERRORS = 1.0
 MIN_STANDARD_ERRORS_WITHOUT_EVIDENCE, MIN_GAIN_WITHOUT_EVIDENCE = 2.0, 0.002
 """Minimum gain over a candidate that uses relations, in standard errors and in nats, if the predicted graph has no labels."""
 
+MIN_CALIBRATION_GAIN, MIN_TOTAL_GAIN = 0.01, 2.0
+"""Minimum gain of the best temperature from which a large graph is calibrated, which takes two more inferences: in nats per
+held-out label, and in nats of all of them. The latter gain occurs by chance in 5 % of the cases (likelihood-ratio test)."""
+
 HOPELESS_STANDARD_ERRORS = 3.0
 """Loss to another candidate, in standard errors on the folds so far, from which the remaining folds are not tried."""
 
@@ -163,6 +167,14 @@ class BackendTrial:
         """The calibrated log-likelihood per held-out label, in nats; -inf if it is undefined."""
         return -np.inf if self.labels is None else float(np.nan_to_num(self.labels.mean, nan=-np.inf))
 
+    @property
+    def is_miscalibrated(self) -> bool:
+        """True if the best temperature gains much."""
+        if self.labels is None:
+            return False
+        gain = self.score - self.labels.untempered_mean
+        return gain > max(MIN_CALIBRATION_GAIN, MIN_TOTAL_GAIN / len(self.labels.log_probabilities))
+
     def is_better_than(self, other: BackendTrial, standard_errors: float = 0.0, min_gain: float = 0.0) -> bool:
         """Return True if the gain over another trial exceeds `min_gain` and that many standard errors of the gain."""
         if self.labels is None or other.labels is None or not np.isfinite(self.score) or not np.isfinite(other.score):
@@ -252,7 +264,7 @@ class _Search:
         # With a part of the evidence, held-out labels are more difficult or easier than the missing ones.
         is_representative = self.folds[0].evidence is None or not self.folds[0].has_evidence
         predictions = best.predictions
-        if is_representative and not self.is_large:
+        if is_representative and not self.in_sample and (not self.is_large or best.is_miscalibrated):
             self.monitor.start_phase("calibrating")
             learned, predictions = self._calibrate(best, learned)
         if not self.in_sample:

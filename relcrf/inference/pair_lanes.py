@@ -174,8 +174,12 @@ class LaneMessages:
 
         def multiply(first: int, last: int) -> None:
             result = next_product[first:last]
-            before = np.where(result > 0.0, result, 1.0) if in_place else 1.0
-            for each in products[0 if in_place else 1 :]:
+            if not in_place:
+                for each in products[1:]:
+                    result *= each[first:last]
+                return
+            before = np.where(result > 0.0, result, 1.0)
+            for each in products:
                 result *= each[first:last] / before
 
         if len(products) > 1:

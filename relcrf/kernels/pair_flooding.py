@@ -12,12 +12,17 @@ import numpy as np
 from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.vector_math import exp, log
 
 CUBE, ENDS = float64[:, :, ::1], int32[:, :, ::1]
 
 LANES = 128
 """Number of pairs per block."""
+MIN_PREFETCHED = 1 << 15
+"""Minimum length of products that are prefetched; shorter ones (256 KiB) remain in the L2 cache."""
+MAX_PREFETCHED_STATES = 24
+"""Maximum number of states of a pair's nodes whose products are prefetched; those of a block then fit into the L1 cache."""
 
 
 @kernel(fastmath={"contract"})
@@ -60,6 +65,16 @@ def _agreement_messages(k, maximum, table, cavity, new, total):
                 same, other = agreeing[i] * value[i], differing[i] * others
                 row[i] = max(same, other) if maximum else same + other
                 total[i] = max(total[i], value[i]) if maximum else total[i] + value[i]
+
+
+@kernel()
+def _prefetch_nodes(ends, size, product, first, last):
+    """Prefetch the products of the nodes of the lanes from `first` to before `last`; each node has `size` states."""
+    for i in range(first, last):
+        prefetch(product, ends[i])
+    if size > 2:
+        for i in range(first, last):
+            prefetch(product, ends[i] + size - 1)
 
 
 @kernel(
@@ -110,6 +125,7 @@ def flood(
     top = np.empty(LANES)
     max_ratio = np.ones(LANES)
     min_ratio = np.ones(LANES)
+    prefetches = len(product) >= MIN_PREFETCHED and k <= MAX_PREFETCHED_STATES
     for block in range(len(message)):
         for row in range(k):
             old, value, inverted = message[block, row], cavity[row], inverse[row]
@@ -154,6 +170,14 @@ def flood(
                         value[i] = exp(appearance[block, i] * log(value[i]))
                 for i in range(LANES):
                     next_product[start[i] + (row - lo)] *= value[i]
+                # The nodes of the next block are prefetched in small portions, because a core can wait for few lines at once.
+                if prefetches and block + 1 < len(message):
+                    portion = row * LANES // k, (row + 1) * LANES // k
+                    _prefetch_nodes(ends[block + 1, 0], first, product, *portion)
+                    _prefetch_nodes(ends[block + 1, 1], second, product, *portion)
+                    if not in_place:
+                        _prefetch_nodes(ends[block + 1, 0], first, next_product, *portion)
+                        _prefetch_nodes(ends[block + 1, 1], second, next_product, *portion)
     return max(max_ratio.max(), 1.0 / min_ratio.min())
 
 

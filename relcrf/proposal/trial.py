@@ -54,6 +54,10 @@ MAX_SEARCH_LABELS = 500
 """Maximum number of labels with which the trial of a classifier chooses between estimators; with more labels, it trains one
 estimator, the smallest boosted trees. Its gain is then a lower estimate, because the model chooses between all estimators."""
 
+MAX_CLASSIFIER_STATES = 30
+"""Maximum number of values of the target for which a classifier is tried: its training takes time in proportion to them, on
+1,000 labels with 88 values two minutes."""
+
 MAX_OPERATIONS = 1e8
 """Maximum number of operations for the Cholesky factor of linked numbers; they take 0.1 seconds in each of about 60 evaluations
 in a training, and a trial trains up to 15 models."""
@@ -227,6 +231,8 @@ class _Comparison:
         self.prepared: dict[tuple[str, str], tuple[Grounding, Fold]] = {}
         self.predictions: dict[str, list[Predictions]] = {}
         self.reasons: dict[str, str] = {}
+        if len(self.block.values) > MAX_CLASSIFIER_STATES:
+            self.reasons["learned"] = f"it takes too long with more than {MAX_CLASSIFIER_STATES} values of the target"
 
     def run(self) -> tuple[ModelDraft, ModelTrial]:
         """Return the chosen draft and its scores.

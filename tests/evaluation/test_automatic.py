@@ -263,6 +263,18 @@ def test_a_large_graph_has_default_settings(monkeypatch, world):
     np.testing.assert_array_equal(learned.vectors["weights"], plain.vectors["weights"])
 
 
+def test_a_large_graph_is_calibrated_if_this_gains_much(monkeypatch, world):
+    """The comparison scores predictions at their best temperature; a model that is far from it must be scaled."""
+    monkeypatch.setattr(automatic, "MAX_SMALL_SIZE", 10)
+    monkeypatch.setattr(automatic, "MIN_CALIBRATION_GAIN", 0.0)
+    monkeypatch.setattr(automatic, "MIN_TOTAL_GAIN", 0.0)
+    learned = choose(world.problem)
+    plain = learned.system.fit(world.problem, Monitor())
+    assert learned.summary["calibration"] != 1.0
+    scaled = scale_weights(world.problem, plain.vectors, learned.summary["calibration"])
+    np.testing.assert_array_equal(learned.vectors["weights"], scaled["weights"])
+
+
 def test_invalid_use(world):
     with pytest.raises(UsageError, match="cannot be 'fast'"):
         make_backend("auto", effort="fast")

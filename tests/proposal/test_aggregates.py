@@ -189,6 +189,14 @@ def test_time_limit_stops_after_the_first_fold(draft, monkeypatch):
     assert "not tried within" in result.aggregates.forms[1].reason
 
 
+def test_classifiers_of_many_values_are_not_tried(draft, monkeypatch):
+    """Boosted trees of 88 values take minutes."""
+    monkeypatch.setattr(trial, "MAX_CLASSIFIER_STATES", 1)
+    _, result = trial.choose_model(draft)
+    forms = {each.form: each.reason for each in result.aggregates.forms}
+    assert "more than 1 values" in forms["learned"] and "more than" not in forms["linear"]
+
+
 def test_many_or_several_targets_have_no_aggregates(draft, monkeypatch):
     monkeypatch.setattr(trial, "MAX_VARIABLES", 10)
     same, result = trial.choose_model(draft)

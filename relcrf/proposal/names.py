@@ -16,6 +16,9 @@ POSITION_COLUMNS = frozenset({"position", "pos", "index", "idx", "order", "step"
 LABEL_COLUMNS = frozenset(
     {"label", "labels", "class", "category", "target", "y", "topic", "type", "tag", "kind", "outcome", "diagnosis"}
 )
+PROPERTY_COLUMNS = frozenset({"category", "class", "type", "tag", "kind"})
+"""Names in LABEL_COLUMNS that are also common for known properties, such as the category of a product."""
+
 ENDPOINT_COLUMNS = {
     "src",
     "dst",

@@ -42,6 +42,7 @@ def model_text(
         f"# Left out: {_single_line(column)}: {_single_line(reason)}."
         for column, reason in schema.excluded_columns[:20]
     ]
+    ending += [f"# Warning: {_single_line(warning)}." for warning in schema.warnings]
     for template in templates:
         if not template.is_active:
             ending += ["", f"# To try: {_single_line(template.comment)}."]

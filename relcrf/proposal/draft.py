@@ -15,6 +15,7 @@ from relcrf.grounding.preview import TemplatePlan, plan_templates
 from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
 from relcrf.proposal.event_tables import add_events, find_event_tables, time_warning
+from relcrf.proposal.list_tables import split_lists
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
 from relcrf.proposal.near_misses import NearMiss, find_near_misses
@@ -103,8 +104,9 @@ def analyse_tables(
     tables = profile_tables(dataset)
     progress("references")
     tables, repairs = repair_tables(dataset, tables, manifest)
+    tables, dropped = split_lists(dataset, tables, manifest)
     candidates = find_candidates(tables)
-    near_misses = [*repairs, *find_near_misses(tables, candidates)]
+    near_misses = [*repairs, *dropped, *find_near_misses(tables, candidates)]
     events = find_event_tables(tables, candidates, manifest, predicted)
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)

@@ -90,3 +90,8 @@ class NamePool:
         free_name = next(n for n in chain((name, *others), numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))
         return free_name
+
+
+def domain_names(attribute: str) -> tuple[str, str]:
+    """Return two names for the domain of the values of an attribute; the second one is for the case that the first is used."""
+    return camel_case(attribute.removesuffix("s")), camel_case(f"{attribute}_value")

@@ -19,6 +19,7 @@ from relcrf.proposal.names import (
     argument_name,
     attribute_name,
     camel_case,
+    domain_names,
     stem_name,
 )
 from relcrf.proposal.profile import MAX_ENUMERATION, ColumnProfile, NumberedColumns, TableProfile
@@ -183,6 +184,11 @@ class _SchemaInference:
                     self._exclude_column(table, column.name, reason)
                     continue
                 sources.append((table, column.name, attribute.name))
+                if column.kind == "list":
+                    domain = self.names.reserve(*domain_names(attribute.name))
+                    self.schema.domains.append(domain)
+                    entity.bags.append(ProposedBag(attribute.name, domain, table.count_elements(column.name)))
+                    continue
                 entity.attributes.append(attribute)
             for columns in table.numbered_columns:
                 needs_query |= self._add_numbered_columns(entity, candidate, table, columns, size, used, sources)

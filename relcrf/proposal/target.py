@@ -189,7 +189,7 @@ def _score_attribute(
         reasons.append(f"missing for {attribute.missing:,} of {entity.size:,}")
     if attribute.position_from_end == 0:
         score, reasons = score + 1, [*reasons, "the last column"]
-    has_evidence = bool(entity.bags or entity.sequence or any(a.type in ("vector", "bag") for a in entity.attributes))
+    has_evidence = bool(entity.bags or entity.sequence or any(a.type == "vector" for a in entity.attributes))
     has_evidence = has_evidence or any(relation.arguments_of(entity) for relation in schema.relations)
     if has_evidence:
         score, reasons = score + 1, [*reasons, f"each {entity.name} has evidence"]

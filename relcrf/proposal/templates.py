@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from relcrf.proposal.names import NamePool, argument_name, camel_case, snake_case
-from relcrf.proposal.profile import count_unmatched_values
+from relcrf.proposal.profile import MAX_ENUMERATION, count_unmatched_values
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
 from relcrf.proposal.target import PredictionTarget
 
@@ -177,6 +177,9 @@ class _TemplateBuilder:
                 if argument.entity is None:
                     comment = f"{label} depends on each {argument.type_name} value in {relation.name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
+                    if argument.distinct > MAX_ENUMERATION and not entity.sequence:
+                        shared = f"same_{lower}_{argument.name.strip('_')}{suffix}"
+                        self._add_shared_template(entity, attribute, relation, own[0], argument, shared)
                     continue
                 for other in argument.entity.attributes:
                     sequence = argument.entity.sequence or ()
@@ -253,7 +256,7 @@ class _TemplateBuilder:
         shared: RelationArgument,
         name: str,
     ) -> None:
-        """Add a template for pairs of entities that are related to the same entity of another type."""
+        """Add a template for pairs of entities that are related to the same entity of another type or the same value."""
 
         def atom(x: str) -> str:
             others = [a for a in relation.arguments if a is not own and a is not shared]
@@ -262,7 +265,8 @@ class _TemplateBuilder:
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
         tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
-        comment = f"{entity.name} entities with a common {shared.type_name} entity {tendency}"
+        kind = "value" if shared.entity is None else "entity"
+        comment = f"{entity.name} entities with a common {shared.type_name} {kind} {tendency}"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # Relations

@@ -40,6 +40,7 @@ class ManifestBuilder:
         repeated_keys: The key columns of tables of which some rows repeat a key.
         missing_texts: The texts of cells without a value.
         digits: The number of digits of codes whose leading zeros are missing, by column.
+        formats: The formats of numbers and dates, by column.
     """
 
     folder: Path | None
@@ -51,6 +52,7 @@ class ManifestBuilder:
     repeated_keys: dict[str, str] = field(default_factory=dict)
     missing_texts: dict[TableFile, list[str]] = field(default_factory=dict)
     digits: dict[TableFile, dict[str, int]] = field(default_factory=dict)
+    formats: dict[TableFile, dict[str, str]] = field(default_factory=dict)
     elements: dict[str, tuple[TableProfile, tuple[str, str], str]] = field(default_factory=dict)
     """Tables of the elements of list columns, as triples (table of the lists, query before and after its rows, comment)."""
     is_needed: bool = False
@@ -89,7 +91,8 @@ class ManifestBuilder:
         is_same = fold_name(name) == fold_name(table.name)
         entry, file, policies = table.name if is_same else name, self.file_of(table), self.policies.get(table.name, {})
         self.files[entry], self._entry_policies[entry] = (file, renamed), policies
-        self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts or file in self.digits
+        is_converted = any(file in each for each in (self.missing_texts, self.formats, self.digits))
+        self.is_needed |= bool(renamed or policies) or not is_same or is_converted
 
     def query_source(self, table: TableProfile) -> str:
         """Return the quoted name by which queries read a table; the table's name stays free for the result of a query.
@@ -166,6 +169,8 @@ class ManifestBuilder:
                 lines.append(f"columns = {toml_value(columns)}")
             if file in self.missing_texts:
                 lines.append(f"missing = {toml_value(self.missing_texts[file])}")
+            if file in self.formats:
+                lines.append(f"formats = {toml_value(self.formats[file])}")
             if file in self.digits:
                 lines.append(f"digits = {toml_value(self.digits[file])}")
             if name in self._entry_keys:

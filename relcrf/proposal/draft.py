@@ -23,6 +23,7 @@ from relcrf.proposal.profile import TableProfile, profile_tables
 from relcrf.proposal.repairs import repair_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
+from relcrf.proposal.shared_values import add_shared_values
 from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
@@ -111,6 +112,7 @@ def analyse_tables(
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)
     add_events(schema, target, events, manifest)
+    add_shared_values(schema, target, tables, manifest)
     schema.warnings += filter(None, [time_warning(schema, target)])
     return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(tables), tuple(dataset.notes))
 

@@ -43,11 +43,27 @@ ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "firs
 KEY_ENDING = r"(?<=..)(id|key|code|number|num|no|nr)$"
 """Regular expression of the end of names of keys, such as `page_id`, `Order No.` and the German `Kunden-Nr.`"""
 
+CODE_ENDING = r"(?<=..)(id|key|code)$|^(zip|plz)$"
+"""Regular expression of the end of names of columns whose whole numbers are codes, such as `branch_id` and `postcode`."""
+
+
+def names_key(column: str) -> bool:
+    """Return True if the name of a column is typical of keys, such as `household_id` and `postcode`."""
+    return re.search(KEY_ENDING, _plain(column)) is not None
+
+
+def names_code(column: str) -> bool:
+    """Return True if the name of a column shows that its whole numbers are codes; an `order_no` may also be a position."""
+    return re.search(CODE_ENDING, _plain(column)) is not None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", fold_name(name))
+
 
 def stem_name(name: str) -> str:
     """Return the stem of a table or column name; `page_id` and `Pages` have equal stems, which suggests a reference."""
-    plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
-    plain = re.sub(KEY_ENDING, "", plain)
+    plain = re.sub(KEY_ENDING, "", _plain(name))
     if plain.endswith("ies"):
         return plain[:-3] + "y"
     return plain if plain.endswith("ss") else plain.removesuffix("s")

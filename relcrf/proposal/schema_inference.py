@@ -20,6 +20,7 @@ from relcrf.proposal.names import (
     attribute_name,
     camel_case,
     domain_names,
+    names_code,
     stem_name,
 )
 from relcrf.proposal.profile import MAX_ENUMERATION, ColumnProfile, NumberedColumns, TableProfile
@@ -350,7 +351,8 @@ class _SchemaInference:
         if column.is_boolean:
             return replace(attribute, type="bool")
         repeats = column.present >= 2 * column.distinct
-        if column.kind == "text" or (column.kind == "whole" and 0 < len(column.values) <= 12):
+        is_code = column.kind == "whole" and repeats and (0 < len(column.values) <= 12 or names_code(column.name))
+        if column.kind == "text" or is_code:
             if column.values and repeats:
                 return replace(attribute, type="enumeration")
             if repeats:

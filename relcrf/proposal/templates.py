@@ -173,12 +173,13 @@ class _TemplateBuilder:
             for argument in others:
                 y = names[argument.name]
                 binders = f"({x}: {entity.name}, {y}: {argument.type_name})"
-                name = f"{lower}_{argument.name.strip('_')}{suffix}"
+                value = argument.name.strip("_")
+                name = f"{lower if lower.endswith(value) else f'{lower}_{value}'}{suffix}"
                 if argument.entity is None:
                     comment = f"{label} depends on each {argument.type_name} value in {relation.name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
                     if argument.distinct > MAX_ENUMERATION and not entity.sequence:
-                        shared = f"same_{lower}_{argument.name.strip('_')}{suffix}"
+                        shared = f"same_{lower}{f'_{value}' * (len(others) > 1)}{suffix}"
                         self._add_shared_template(entity, attribute, relation, own[0], argument, shared)
                     continue
                 for other in argument.entity.attributes:

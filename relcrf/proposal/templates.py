@@ -16,6 +16,10 @@ MAX_TABLE_VALUES = 40
 MAX_NEIGHBOURS = 50
 """Maximum degree of an entity whose neighbours are paired; a common neighbour of larger degree is weak evidence."""
 
+MAX_SHARED_VALUES = 5
+"""Maximum mean number of values of an entity, such as the authors of an article, for which entities with a common value are
+paired; entities with more values, such as words, have common values by chance."""
+
 MIN_SKEWED = 20
 """Minimum upper limit of positive numbers whose logarithm is a feature."""
 
@@ -178,7 +182,8 @@ class _TemplateBuilder:
                 if argument.entity is None:
                     comment = f"{label} depends on each {argument.type_name} value in {relation.name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
-                    if argument.distinct > MAX_ENUMERATION and not entity.sequence:
+                    has_few = relation.rows <= MAX_SHARED_VALUES * entity.size
+                    if argument.distinct > MAX_ENUMERATION and has_few and not entity.sequence:
                         shared = f"same_{lower}{f'_{value}' * (len(others) > 1)}{suffix}"
                         self._add_shared_template(entity, attribute, relation, own[0], argument, shared)
                     continue

@@ -200,6 +200,8 @@ class _TemplateBuilder:
                         self._add(name, comment, binders, *clauses, column=column)
                 if not entity.sequence:
                     self._add_shared_template(entity, attribute, relation, own[0], argument, f"same_{lower}{suffix}")
+                if relation.rows <= entity.size and len(others) == 1 and not entity.sequence:
+                    self._add_indirect_templates(entity, attribute, relation, argument, suffix)
 
     def _add_pair_template(
         self, entity: ProposedEntity, attribute: ProposedAttribute, relation: ProposedRelation, name: str
@@ -273,6 +275,58 @@ class _TemplateBuilder:
         tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
         kind = "value" if shared.entity is None else "entity"
         comment = f"{entity.name} entities with a common {shared.type_name} {kind} {tendency}"
+        self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
+
+    def _add_indirect_templates(
+        self,
+        entity: ProposedEntity,
+        attribute: ProposedAttribute,
+        membership: ProposedRelation,
+        owner: RelationArgument,
+        suffix: str,
+    ) -> None:
+        """Add templates for pairs of entities whose owners share something, such as orders of customers with one address.
+
+        Args:
+            membership: A relation that joins each entity to at most one owner.
+            owner: The argument of the owners.
+        """
+        assert owner.entity is not None
+        for relation in self.schema.relations:
+            is_sparse = relation.rows <= MAX_SHARED_VALUES * owner.entity.size
+            is_single = len(relation.arguments_of(owner.entity)) == 1
+            if relation is membership or relation.value_column is not None or not is_sparse or not is_single:
+                continue
+            for shared in relation.other_arguments(owner.entity):
+                if shared.entity is not entity and (shared.entity is not None or shared.distinct > MAX_ENUMERATION):
+                    value = shared.name.strip("_")
+                    name = f"same_{snake_case(membership.name)}_{value}{suffix}"
+                    self._add_indirect_template(entity, attribute, membership, owner, relation, shared, name)
+
+    def _add_indirect_template(
+        self,
+        entity: ProposedEntity,
+        attribute: ProposedAttribute,
+        membership: ProposedRelation,
+        owner: RelationArgument,
+        relation: ProposedRelation,
+        shared: RelationArgument,
+        name: str,
+    ) -> None:
+        """Add a template for pairs of entities whose different owners have a common value or entity in a relation."""
+        assert owner.entity is not None
+        (own,), (owned,) = membership.arguments_of(entity), relation.arguments_of(owner.entity)
+
+        def path(x: str, y: str) -> str:
+            others = [a for a in relation.arguments if a is not owned and a is not shared]
+            names = {owned.name: y, shared.name: "s"} | {a.name: f"q{x}{k}" for k, a in enumerate(others)}
+            return f"{render_atom(membership, {own.name: x, owner.name: y})} and {render_atom(relation, names)}"
+
+        where = f"{path('a', 'd')} and {path('b', 'e')} and d != e and a < b and count {{ c where {path('c', 'f')} }}"
+        kind = "value" if shared.entity is None else "entity"
+        tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
+        owners = f"{entity.name} entities whose {owner.type_name} entities"
+        comment = f"{owners} have a common {shared.type_name} {kind} {tendency}"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # Relations

@@ -39,7 +39,7 @@ class _ListSplitter:
     def __init__(self, dataset: Dataset, tables: Sequence[TableProfile], manifest: ManifestBuilder) -> None:
         self.dataset, self.manifest = dataset, manifest
         self.keys = [(table, key) for table in tables if (key := find_key(table, tables)) is not None]
-        self.names = NamePool(table.name for table in tables)
+        self.table_names = {fold_name(table.name) for table in tables}
         self.notes: list[NearMiss] = []
 
     def split(self, table: TableProfile) -> list[TableProfile]:
@@ -143,7 +143,7 @@ class _ListSplitter:
         described = table.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()
         names, types = (tuple(str(row[k]) for row in described) for k in (0, 1))
         name = f"{table.name}_{attribute_name(column)}"
-        if fold_name(name) in {fold_name(other.name) for other, _ in self.keys}:
+        if fold_name(name) in self.table_names:
             return None
         raw = RawTable(name, table.raw.location, scan, names, types, is_ordered=False)
         self.manifest.add_elements(name, table, query, f"the elements of {table.name}.{column}")

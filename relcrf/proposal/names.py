@@ -43,27 +43,38 @@ ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "firs
 KEY_ENDING = r"(?<=..)(id|key|code|number|num|no|nr)$"
 """Regular expression of the end of names of keys, such as `page_id`, `Order No.` and the German `Kunden-Nr.`"""
 
-CODE_ENDING = r"(?<=..)(id|key|code)$|^(zip|plz)$"
-"""Regular expression of the end of names of columns whose whole numbers are codes, such as `branch_id` and `postcode`."""
+CODE_WORDS = frozenset({"id", "key", "code"})
+"""Last words of names of columns whose whole numbers are codes, such as `branch_id`; an `order_no` may be a position."""
+
+KEY_WORDS = CODE_WORDS | {"number", "num", "no", "nr"}
+"""Last words of names of keys."""
+
+AREA_COLUMNS = frozenset({"zip", "plz"})
+"""Names of columns of postcodes."""
 
 
 def names_key(column: str) -> bool:
-    """Return True if the name of a column is typical of keys, such as `household_id` and `postcode`."""
-    return re.search(KEY_ENDING, _plain(column)) is not None
+    """Return True if the name of a column is typical of keys, such as `household_id` and `postcode`, but not `amount_paid`."""
+    return _ends_with(column, KEY_WORDS)
 
 
 def names_code(column: str) -> bool:
-    """Return True if the name of a column shows that its whole numbers are codes; an `order_no` may also be a position."""
-    return re.search(CODE_ENDING, _plain(column)) is not None
+    """Return True if the name of a column shows that its whole numbers are codes."""
+    return _ends_with(column, CODE_WORDS)
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", fold_name(name))
+def _ends_with(column: str, words: frozenset[str]) -> bool:
+    *first, last = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", column) or [""]
+    last = last.lower()
+    return (
+        (bool(first) and last in words) or (len(last) > len("code") and last.endswith("code")) or last in AREA_COLUMNS
+    )
 
 
 def stem_name(name: str) -> str:
     """Return the stem of a table or column name; `page_id` and `Pages` have equal stems, which suggests a reference."""
-    plain = re.sub(KEY_ENDING, "", _plain(name))
+    plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
+    plain = re.sub(KEY_ENDING, "", plain)
     if plain.endswith("ies"):
         return plain[:-3] + "y"
     return plain if plain.endswith("ss") else plain.removesuffix("s")

@@ -9,6 +9,7 @@ from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal import proposal
 from relcrf.proposal.draft import analyse_tables
 from relcrf.proposal.manifest import ManifestBuilder
+from relcrf.proposal.names import names_key
 
 
 def survey(household):
@@ -53,5 +54,24 @@ def test_shared_values_are_attributes_if_they_are_the_target_or_few(tmp_path):
 
 def test_numbers_that_are_not_named_like_codes_remain_numbers(tmp_path):
     rows = [{**row, "order_no": 10 * (k // 2)} for k, row in enumerate(survey(lambda k: f"H{k}"))]
-    types = {a.name: a.type for a in analyse(write_tables(tmp_path / "d", survey=rows)).schema.entities[0].attributes}
-    assert types["height"] == types["order_no"] == "integer"
+    rows = [{**row, "amount_paid": 100 * (k // 2), "branch_code": 7 * (k % 40)} for k, row in enumerate(rows)]
+    found = analyse(write_tables(tmp_path / "d", survey=rows)).schema
+    types = {a.name: a.type for a in found.entities[0].attributes}
+    assert types["height"] == types["order_no"] == types["amount_paid"] == "integer"
+    assert [relation.name for relation in found.relations] == ["SurveyHouseholdId", "SurveyBranchCode"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_key"),
+    [
+        ("household_id", True),
+        ("customerId", True),
+        ("PostCode", True),
+        ("zip", True),
+        ("Phone No.", True),
+        ("id", False),
+    ]
+    + [("paid", False), ("amount_paid", False), ("grid", False), ("hockey", False), ("code", False), ("piano", False)],
+)
+def test_names_of_keys(name, is_key):
+    assert names_key(name) is is_key

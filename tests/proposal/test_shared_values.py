@@ -61,17 +61,11 @@ def test_numbers_that_are_not_named_like_codes_remain_numbers(tmp_path):
     assert [relation.name for relation in found.relations] == ["SurveyHouseholdId", "SurveyBranchCode"]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_key"),
-    [
-        ("household_id", True),
-        ("customerId", True),
-        ("PostCode", True),
-        ("zip", True),
-        ("Phone No.", True),
-        ("id", False),
-    ]
-    + [("paid", False), ("amount_paid", False), ("grid", False), ("hockey", False), ("code", False), ("piano", False)],
-)
-def test_names_of_keys(name, is_key):
-    assert names_key(name) is is_key
+@pytest.mark.parametrize("name", ["household_id", "customerId", "PostCode", "zip", "Phone No."])
+def test_names_of_keys(name):
+    assert names_key(name)
+
+
+@pytest.mark.parametrize("name", ["id", "paid", "amount_paid", "grid", "hockey", "code", "piano"])
+def test_names_that_only_end_like_those_of_keys(name):
+    assert not names_key(name)

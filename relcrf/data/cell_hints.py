@@ -33,7 +33,8 @@ def manifest_hint(value: str, kind: AttributeType | None, table: RawTable, colum
     if _MISSING.fullmatch(text):
         return f"""; or write missing = ["{text}"] below [tables.{table.name}] in dataset.toml"""
     if not table.is_csv:
-        return _format_hint(text, kind, table, table.source_columns.get(column, column))
+        # Data frames of a Python program have no manifest in which a format could be written.
+        return _format_hint(text, kind, table, table.source_columns.get(column, column)) if table.path.is_file() else ""
     lines: list[str] = []
     if isinstance(kind, Real | Integer):
         lines = _number_lines(text)

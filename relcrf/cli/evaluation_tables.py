@@ -11,7 +11,7 @@ from relcrf.cli.output import print_line, print_note, print_table, print_wide_ta
 from relcrf.data.split_plan import SplitPlan
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.leakage import Leakage
-from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate
+from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate, Predictions
 from relcrf.evaluation.splits import Fold, PartSizes
 
 MAX_PRINTED_FOLDS = 20
@@ -56,14 +56,23 @@ def print_evaluation(evaluation: Evaluation) -> None:
             _print_fold_scores(evaluation, attribute)
     for name in results.systems:
         if not results.converged(name):
-            chosen = sorted({one.chosen for one in results.by_system[name] if one.chosen})
-            option = (
-                f"--set {name}.{MORE_ITERATIONS}" if not chosen else f"--backend {chosen[0]} --set {MORE_ITERATIONS}"
-            )
-            print_note(f"{name} did not converge in at least one fold; raise the limit with {option}")
+            print_note(_convergence_note(name, evaluation.predictions))
     seconds = {name: results.seconds(name) for name in evaluation.results}
     print_line(
         "; ".join(f"{name}: {a:.2f} s CPU time to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items())
+    )
+
+
+def _convergence_note(name: str, results: Predictions) -> str:
+    """Return a note on a system whose learning or inference did not converge, with what to do."""
+    chosen = sorted({one.chosen for one in results.by_system[name] if one.chosen})
+    if not results.learning_converged(name):
+        option = f"--set {name}.{MORE_ITERATIONS}" if not chosen else f"--backend {chosen[0]} --set {MORE_ITERATIONS}"
+        return f"{name} did not converge in at least one fold; raise the limit with {option}"
+    option = f"--set {name}.inference=..." if not chosen else f"--backend {chosen[0]} --set inference=..."
+    return (
+        f"inference of {name} did not converge in at least one fold; select another method with {option}, see "
+        "docs/explanation/inference"
     )
 
 

@@ -99,7 +99,7 @@ class BagCoder(ColumnCoder):
             bad = find_bad_rows(self.connection, table, count_column, f"coalesce(abs({amount}) > 1e30, true)")
             if bad:
                 message = f"'{bad.value}' is not a count such as 3"
-                hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table)}"
+                hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table, count_column)}"
                 self.problems.append(bad.diagnostic("E215", message, table, count_column, hint))
         row_filter = f"{text_sql(table, value_column)} IS NOT NULL"
         if code is not None and not self.problems:

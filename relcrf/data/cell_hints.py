@@ -7,7 +7,9 @@ from contextlib import suppress
 from datetime import datetime
 
 from relcrf.data.raw_table import RawTable
-from relcrf.model.types import AttributeType, Date, Integer, Real
+from relcrf.data.readers.csv_values import NUMBER_FORMATS
+from relcrf.data.toml_text import toml_value
+from relcrf.model.types import AttributeType, Date, Datetime, Integer, Real
 
 _DATE_FORMATS = (
     *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y"),
@@ -19,24 +21,40 @@ _MISSING = re.compile(r"[-.?#/]+|#?n[/.]?[av]|nil|none|null|nan|unknown|missing|
 """Regular expression of texts that usually stand for a missing value."""
 
 
-def manifest_hint(value: str, kind: AttributeType | None, table: RawTable) -> str:
+def manifest_hint(value: str, kind: AttributeType | None, table: RawTable, column: str) -> str:
     """Return the line of a manifest that accepts a bad cell, as the continuation of a hint; '' if there is none.
 
     Args:
         value: Text of the cell.
         kind: The declared type; None for a domain.
+        column: The column of the cell.
     """
     text = value.strip()
     if _MISSING.fullmatch(text):
         return f"""; or write missing = ["{text}"] below [tables.{table.name}] in dataset.toml"""
-    if not re.match(r"CSV|[\d,]+ files: CSV", table.format):
-        return ""
+    if not table.is_csv:
+        # Data frames of a Python program have no manifest in which a format could be written.
+        return _format_hint(text, kind, table, table.source_columns.get(column, column)) if table.path.is_file() else ""
     lines: list[str] = []
     if isinstance(kind, Real | Integer):
         lines = _number_lines(text)
     elif isinstance(kind, Date):
         lines = [f'dates = "{format}"' for format in _DATE_FORMATS if _is_date(text, format)][:2]
     return f"; or write {' or '.join(lines)} below [tables.{table.name}.csv] in dataset.toml" if lines else ""
+
+
+def _format_hint(text: str, kind: AttributeType | None, table: RawTable, column: str) -> str:
+    """Return the hint for a cell of a table that is not a CSV file, whose texts are not converted unless it is stated."""
+    formats: list[str] = []
+    if isinstance(kind, Real | Integer):
+        lines = {'decimal = ","': "1.234,5"} | {
+            f'thousands = "{name}"': format for format, name in NUMBER_FORMATS.items()
+        }
+        formats = [lines[line] for line in _number_lines(text) if line in lines]
+    elif isinstance(kind, Date | Datetime):
+        formats = [format for format in _DATE_FORMATS if _is_date(text, format)][:2]
+    stated = [f"formats = {toml_value({column: format})}" for format in formats]
+    return f"; or write {' or '.join(stated)} below [tables.{table.name}] in dataset.toml" if stated else ""
 
 
 def _number_lines(text: str) -> list[str]:

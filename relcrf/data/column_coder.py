@@ -139,7 +139,7 @@ class ColumnCoder:
             message = f"'{bad.value}' is not {conversion.expected}"
             hint = (
                 f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty if the value is missing"
-                f"{manifest_hint(bad.value, attribute.type, table)}"
+                f"{manifest_hint(bad.value, attribute.type, table, column)}"
             )
             if isinstance(attribute.type, Date) and re.search(r"\d:\d\d", bad.value):
                 hint = f"declare {owner}.{attribute.name} as datetime: a date has no time of day"
@@ -190,7 +190,7 @@ class ColumnCoder:
         if bad:
             message = f"'{bad.value}' is not a value of {domain_name}"
             guess = None if isinstance(domain, RangeDomain) else suggestion(bad.value, self.bound.domains[domain_name])
-            hint = (guess or f"{description} takes {allowed}") + manifest_hint(bad.value, None, table)
+            hint = (guess or f"{description} takes {allowed}") + manifest_hint(bad.value, None, table, column)
             self.problems.append(bad.diagnostic("E216", message, table, column, hint))
             return None
         return code

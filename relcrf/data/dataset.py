@@ -34,6 +34,7 @@ from relcrf.data.manifest import (
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
 from relcrf.data.raw_table import RawTable, rename_columns
 from relcrf.data.readers.base import AbstractReader, SourceTable, reader_problem
+from relcrf.data.readers.cell_formats import convert_formats
 from relcrf.data.readers.csv import CsvReader
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
@@ -391,6 +392,7 @@ class Dataset:
         """Return a table of a manifest with separate fields of structures, and the conversions of cells that its entry states."""
         table = spread_structures(table, self.connection)
         table = replace_missing_texts(table, entry.missing, self.connection)
+        table = convert_formats(table, entry.formats, entry.formats_location, self.connection)
         return pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
 
     def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
@@ -445,7 +447,7 @@ class Dataset:
             self.notes.append(note)
         if entry is not None:
             csv = entry.source.csv if isinstance(entry.source, FileEntry) else None
-            stated = [csv and asdict(csv), entry.missing, *([entry.digits] if entry.digits else [])]
+            stated = [csv and asdict(csv), entry.missing, *filter(None, (entry.digits, entry.formats))]
             reading = json.dumps(stated) if any(stated) else ""
             table = replace(table, policies=entry.policies, reading=reading)
         self.tables[fold_name(source_table.name)] = (

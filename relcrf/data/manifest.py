@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from relcrf.data.readers.cell_formats import format_problem
 from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, THOUSANDS_SEPARATORS, CsvFormat, is_text_encoding
 from relcrf.data.readers.csv_values import DATE_FORMAT
 from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
@@ -49,6 +50,7 @@ _TABLE_KEYS = {
     "csv": dict,
     "missing": list,
     "digits": dict,
+    "formats": dict,
     "key": str,
     "duplicates": str,
     "orphans": str,
@@ -176,6 +178,7 @@ class TableEntry:
         columns_location: Span of the key `columns` in the manifest.
         missing: Texts of cells without a value; empty for a CSV file, whose `CsvFormat` has them.
         digits: The number of digits of codes with leading zeros, by column of the source; `digits_location` is its span.
+        formats: The formats of numbers and dates, by column of the source; `formats_location` is its span.
     """
 
     name: str
@@ -188,6 +191,8 @@ class TableEntry:
     policies: RowPolicies = field(default_factory=RowPolicies)
     digits: Mapping[str, int] = field(default_factory=dict)
     digits_location: Span | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    formats_location: Span | None = None
 
 
 def is_applicable(mapping: str, data: Path) -> bool:
@@ -349,6 +354,8 @@ class _ManifestReader:
             policies,
             digits,
             digits_span,
+            entry.get("formats", {}),
+            self.locations.find(*path, "formats"),
         )
 
     def _check_row_keys(self, entry: Mapping[str, Any], *path: str) -> bool:
@@ -362,6 +369,10 @@ class _ManifestReader:
             if not _has_type(digits, int) or not 1 <= digits <= MAX_DIGITS:
                 message = f"'{column}' must be an integer from 1 to {MAX_DIGITS}, not {_format_value(digits)}"
                 self._add_problem(message, "write digits = { column = 6 }", *path, "digits", column)
+        for column, format in entry.get("formats", {}).items():
+            if expected := format_problem(format):
+                message = f"the format of '{column}' must be {expected}, not {_format_value(format)}"
+                self._add_problem(message, 'write formats = { column = "%d.%m.%Y" }', *path, "formats", column)
         for policy, values in _POLICIES.items():
             if entry.get(policy, "error") not in values:
                 hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +52,11 @@ class RawTable(NamedColumns):
     missing_texts: tuple[MissingTexts, ...] = ()
     parquet_files: tuple[ParquetFile, ...] = ()
     source_columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_csv(self) -> bool:
+        """True if the reader of CSV files read the cells, so that it converted their numbers and dates."""
+        return re.match(r"CSV|[\d,]+ files: CSV", self.format) is not None
 
     @property
     def path(self) -> Path:

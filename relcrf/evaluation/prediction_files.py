@@ -91,6 +91,7 @@ class PredictionFolder:
             "seconds_learn": predicted.seconds_learn,
             "seconds_infer": predicted.seconds_infer,
             "converged": predicted.converged,
+            "learning_converged": predicted.learning_converged,
             "chosen": predicted.chosen,
         }
         (partial / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
@@ -130,6 +131,7 @@ class PredictionFolder:
                 seconds_learn=learn,
                 seconds_infer=infer,
                 converged=bool(metadata["converged"]),
+                learning_converged=bool(metadata.get("learning_converged", metadata["converged"])),
                 chosen=str(metadata.get("chosen", "")),
             )
         except (*READ_ERRORS, csv.Error):

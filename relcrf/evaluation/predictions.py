@@ -39,6 +39,7 @@ class FoldPrediction:
         truth: The label of each test variable, shape (n,).
         seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
         converged: Whether learning and inference converged.
+        learning_converged: Whether learning converged.
         chosen: The name of the backend that `auto` chose; empty for other systems.
         numbers: The predictions of the test variables that are numbers; None without numbers.
     """
@@ -51,6 +52,7 @@ class FoldPrediction:
     seconds_learn: float = 0.0
     seconds_infer: float = 0.0
     converged: bool = True
+    learning_converged: bool = True
     chosen: str = ""
     numbers: NumberPredictions | None = None
 
@@ -87,6 +89,7 @@ class FoldPrediction:
             states[selected.variables],
             *seconds,
             has_converged,
+            converged,
             numbers=numbers,
         )
 
@@ -349,6 +352,10 @@ class Predictions:
     def converged(self, system: str) -> bool:
         """Return True if learning and inference converged in every fold."""
         return all(one.converged for one in self.by_system[system])
+
+    def learning_converged(self, system: str) -> bool:
+        """Return True if learning converged in every fold."""
+        return all(one.learning_converged for one in self.by_system[system])
 
     def measure_table(self) -> Frame:
         """Return one row per attribute, system and measure."""

@@ -14,7 +14,8 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan_templates
 from relcrf.proposal.agreement import with_agreement_priors
 from relcrf.proposal.entity_candidates import find_candidates
-from relcrf.proposal.event_tables import add_events, find_event_tables
+from relcrf.proposal.event_tables import add_events, find_event_tables, time_warning
+from relcrf.proposal.list_tables import split_lists
 from relcrf.proposal.manifest import ManifestBuilder
 from relcrf.proposal.model_text import model_text
 from relcrf.proposal.near_misses import NearMiss, find_near_misses
@@ -22,6 +23,7 @@ from relcrf.proposal.profile import TableProfile, profile_tables
 from relcrf.proposal.repairs import repair_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
+from relcrf.proposal.shared_values import add_shared_values
 from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
@@ -103,12 +105,15 @@ def analyse_tables(
     tables = profile_tables(dataset)
     progress("references")
     tables, repairs = repair_tables(dataset, tables, manifest)
+    tables, dropped = split_lists(dataset, tables, manifest)
     candidates = find_candidates(tables)
-    near_misses = [*repairs, *find_near_misses(tables, candidates)]
+    near_misses = [*repairs, *dropped, *find_near_misses(tables, candidates)]
     events = find_event_tables(tables, candidates, manifest, predicted)
     schema = infer_schema(tables, candidates, manifest, events)
     target, alternatives = choose_target(schema, predicted)
     add_events(schema, target, events, manifest)
+    add_shared_values(schema, target, tables, manifest)
+    schema.warnings += filter(None, [time_warning(schema, target)])
     return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(tables), tuple(dataset.notes))
 
 
@@ -151,7 +156,8 @@ def draft_model(
         plans = model.plan(dataset)
         grounding = model.ground(dataset, progress=progress)
     _, data_notes = model.check(dataset)
-    notes = tuple(dict.fromkeys((*map(str, analysis.near_misses), *analysis.notes, *data_notes)))
+    warnings = (*map(str, analysis.near_misses), *analysis.schema.warnings)
+    notes = tuple(dict.fromkeys((*warnings, *analysis.notes, *data_notes)))
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
     return ModelDraft(
         analysis, render(), model, tuple(templates), active_plans, grounding, notes, name, commands

@@ -29,6 +29,9 @@ MAX_SHARES = 8
 NIGHT_HOURS = 6
 """Number of hours after midnight that count as night."""
 
+TIME_GUIDE = "docs/how-to/time.md"
+"""The page on rows that are later than a prediction."""
+
 _UNRELATED = ("left out", "its events do not refer to the predicted entities")
 
 
@@ -99,8 +102,43 @@ def add_events(
                 )  # as a pair of two columns of predicted entities
                 if other is not None and not is_added:
                     _add_link(schema, event, (column, other_column), (entity, other), manifest, names)
+        dates = find_dates(event.table)
+        if own and entity is not None and dates:
+            schema.warnings.append(
+                f"the attributes of {entity.name} that summarise {event.table.name} read all its rows, also rows that are later "
+                f"than a prediction: if there are such rows, compare column '{dates}' with the time of the prediction in the "
+                f"query of {entity.name} in the manifest, or declare times ({TIME_GUIDE})"
+            )
         role = ("events", f"the rows of each {entity.name} are summarised") if own and entity else _UNRELATED
         schema.findings.append(TableFinding(event.table.name, role[0], event.table.rows, role[1]))
+
+
+def find_dates(table: TableProfile) -> str | None:
+    """Return the first column of dates in a table; None if there is none."""
+    return next((c.name for c in table.columns.values() if c.kind in ("date", "datetime")), None)
+
+
+def time_warning(schema: ProposedSchema, target: PredictionTarget) -> str | None:
+    """Return a warning if each predicted entity is a dated row of another entity, such as a visit of a patient.
+
+    Its date is then probably the time of the prediction, and the model also reads later rows.
+    """
+    entity = target.entity
+    if entity is None:
+        return None
+    dates = [attribute for attribute in entity.attributes if attribute.type == "datetime"]
+    is_row = any(
+        relation.arguments[0].entity is entity and any(x.entity not in (None, entity) for x in relation.arguments[1:])
+        for relation in schema.relations
+        if relation.table == entity.table
+    )
+    if not is_row or len(dates) != 1:
+        return None
+    name = dates[0].name
+    return (
+        f"if a prediction for {entity.name} is due at its '{name}', later rows must not be used: declare 'time {name}', add "
+        f"'as of' to the templates and evaluate with --split folds=4,time={name} ({TIME_GUIDE})"
+    )
 
 
 def _add_link(

@@ -33,7 +33,7 @@ def find_leaks(analysis: TableAnalysis) -> list[tuple[str, str]]:
     entity, targets = analysis.target.entity, analysis.target.attributes
     if entity is None:
         return []
-    tested = [a for a in entity.attributes if a not in targets and a.type not in ("bag", "vector")]
+    tested = [a for a in entity.attributes if a not in targets and a.type != "vector"]
     connection, found = analysis.tables[0].connection, []
     scan = targets[0].scan
     is_labelled = " OR ".join(f"{quoted(a.column)} IS NOT NULL" for a in targets if a.scan == scan)

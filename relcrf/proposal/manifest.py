@@ -40,6 +40,7 @@ class ManifestBuilder:
         repeated_keys: The key columns of tables of which some rows repeat a key.
         missing_texts: The texts of cells without a value.
         digits: The number of digits of codes whose leading zeros are missing, by column.
+        formats: The formats of numbers and dates, by column.
     """
 
     folder: Path | None
@@ -51,6 +52,9 @@ class ManifestBuilder:
     repeated_keys: dict[str, str] = field(default_factory=dict)
     missing_texts: dict[TableFile, list[str]] = field(default_factory=dict)
     digits: dict[TableFile, dict[str, int]] = field(default_factory=dict)
+    formats: dict[TableFile, dict[str, str]] = field(default_factory=dict)
+    elements: dict[str, tuple[TableProfile, tuple[str, str], str]] = field(default_factory=dict)
+    """Tables of the elements of list columns, as triples (table of the lists, query before and after its rows, comment)."""
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
@@ -64,6 +68,10 @@ class ManifestBuilder:
         _, *comments = self.policies.get(owner, {}).get(policy, (value,))
         self.policies.setdefault(owner, {})[policy] = (value, "; ".join([*comments, comment]))
 
+    def add_elements(self, name: str, table: TableProfile, query: tuple[str, str], comment: str) -> None:
+        """Add a table of the elements of lists in another table, with the query before and after the rows of this table."""
+        self.elements[name] = (table, query, comment)
+
     def can_query(self, *tables: TableProfile) -> bool:
         """Return True if the manifest can contain queries over these tables."""
         if self.folder is None:
@@ -76,17 +84,23 @@ class ManifestBuilder:
 
     def add_file(self, table: TableProfile, name: str, columns: dict[str, str]) -> None:
         """Add a table file under its name in the model; `columns` maps names in the model to names in the file."""
+        if table.name in self.elements:
+            self.add_query(name, self._elements_sql(table), self.elements[table.name][2], table.name, columns=columns)
+            return
         renamed = {new: old for new, old in columns.items() if new != old}
         is_same = fold_name(name) == fold_name(table.name)
         entry, file, policies = table.name if is_same else name, self.file_of(table), self.policies.get(table.name, {})
         self.files[entry], self._entry_policies[entry] = (file, renamed), policies
-        self.is_needed |= bool(renamed or policies) or not is_same or file in self.missing_texts or file in self.digits
+        is_converted = any(file in each for each in (self.missing_texts, self.formats, self.digits))
+        self.is_needed |= bool(renamed or policies) or not is_same or is_converted
 
     def query_source(self, table: TableProfile) -> str:
         """Return the quoted name by which queries read a table; the table's name stays free for the result of a query.
 
         If rows repeat a key, queries read only the first row of each key: the result of a query may have any order.
         """
+        if table.name in self.elements:
+            return f"({self._elements_sql(table)})"
         file = self.file_of(table)
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
@@ -98,6 +112,11 @@ class ManifestBuilder:
             self._entry_keys[source] = self.repeated_keys[table.name]
             self._entry_policies.setdefault(source, {})["duplicates"] = self.policies[table.name]["duplicates"]
         return quoted(source)
+
+    def _elements_sql(self, table: TableProfile) -> str:
+        """Return the query that defines a table of the elements of lists."""
+        owner, query, _ = self.elements[table.name]
+        return self.query_source(owner).join(query)
 
     def add_query(
         self, name: str, sql: str, comment: str, *references: str, columns: dict[str, str] | None = None
@@ -150,6 +169,8 @@ class ManifestBuilder:
                 lines.append(f"columns = {toml_value(columns)}")
             if file in self.missing_texts:
                 lines.append(f"missing = {toml_value(self.missing_texts[file])}")
+            if file in self.formats:
+                lines.append(f"formats = {toml_value(self.formats[file])}")
             if file in self.digits:
                 lines.append(f"digits = {toml_value(self.digits[file])}")
             if name in self._entry_keys:

@@ -42,6 +42,7 @@ def model_text(
         f"# Left out: {_single_line(column)}: {_single_line(reason)}."
         for column, reason in schema.excluded_columns[:20]
     ]
+    ending += [f"# Warning: {_single_line(warning)}." for warning in schema.warnings]
     for template in templates:
         if not template.is_active:
             ending += ["", f"# To try: {_single_line(template.comment)}."]
@@ -90,12 +91,6 @@ class _Declarations:
                 values = "open  # values are read from the data"
             self.domains[name] = f"domain {name} = {values}"
             return name
-        if attribute.type == "bag":
-            name = self.names.reserve(
-                camel_case(attribute.name.removesuffix("s")), camel_case(f"{attribute.name}_value")
-            )
-            self.domains[name] = f"domain {name} = open"
-            return f"bag of {name}"
         return "real" if is_target and attribute.is_number else attribute.type
 
     def render_relation(self, relation: ProposedRelation) -> str:

@@ -16,6 +16,9 @@ POSITION_COLUMNS = frozenset({"position", "pos", "index", "idx", "order", "step"
 LABEL_COLUMNS = frozenset(
     {"label", "labels", "class", "category", "target", "y", "topic", "type", "tag", "kind", "outcome", "diagnosis"}
 )
+PROPERTY_COLUMNS = frozenset({"category", "class", "type", "tag", "kind"})
+"""Names in LABEL_COLUMNS that are also common for known properties, such as the category of a product."""
+
 ENDPOINT_COLUMNS = {
     "src",
     "dst",
@@ -39,6 +42,33 @@ ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "firs
 
 KEY_ENDING = r"(?<=..)(id|key|code|number|num|no|nr)$"
 """Regular expression of the end of names of keys, such as `page_id`, `Order No.` and the German `Kunden-Nr.`"""
+
+CODE_WORDS = frozenset({"id", "key", "code"})
+"""Last words of names of columns whose whole numbers are codes, such as `branch_id`; an `order_no` may be a position."""
+
+KEY_WORDS = CODE_WORDS | {"number", "num", "no", "nr"}
+"""Last words of names of keys."""
+
+AREA_COLUMNS = frozenset({"zip", "plz"})
+"""Names of columns of postcodes."""
+
+
+def names_key(column: str) -> bool:
+    """Return True if the name of a column is typical of keys, such as `household_id` and `postcode`, but not `amount_paid`."""
+    return _ends_with(column, KEY_WORDS)
+
+
+def names_code(column: str) -> bool:
+    """Return True if the name of a column shows that its whole numbers are codes."""
+    return _ends_with(column, CODE_WORDS)
+
+
+def _ends_with(column: str, words: frozenset[str]) -> bool:
+    *first, last = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", column) or [""]
+    last = last.lower()
+    return (
+        (bool(first) and last in words) or (len(last) > len("code") and last.endswith("code")) or last in AREA_COLUMNS
+    )
 
 
 def stem_name(name: str) -> str:
@@ -87,3 +117,8 @@ class NamePool:
         free_name = next(n for n in chain((name, *others), numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))
         return free_name
+
+
+def domain_names(attribute: str) -> tuple[str, str]:
+    """Return two names for the domain of the values of an attribute; the second one is for the case that the first is used."""
+    return camel_case(attribute.removesuffix("s")), camel_case(f"{attribute}_value")

@@ -30,6 +30,16 @@ with many columns."""
 KINDS = ("whole", "real", "date", "time", "datetime")
 """Kinds of columns that are not texts, from the most special one; see `ColumnProfile`."""
 
+LIST_KINDS = ("list", "numbers", "ragged", "objects", "nested")
+"""Kinds of list columns, of which the distinct values are not counted; see `ColumnProfile`."""
+
+_UNUSABLE_KINDS = {
+    "nested": "its cells are lists of lists",
+    "objects": "its cells are lists of objects",
+    "ragged": "its lists of numbers have different lengths",
+}
+"""The reasons why list columns of a kind cannot be attributes."""
+
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
@@ -41,8 +51,8 @@ class ColumnProfile:
     """The profile of a column whose cells were read as texts.
 
     Args:
-        kind: `whole`, `real`, `date`, `time`, `datetime` or `text`; for list columns `list` (of texts), `numbers` or
-            `nested`.
+        kind: `whole`, `real`, `date`, `time`, `datetime` or `text`; for list columns `list` (of texts), `numbers`,
+            `ragged` (numbers in lists of different lengths), `objects` or `nested`.
         present: Number of rows with a value.
         distinct: Number of distinct values.
         low, high: Minimum and maximum of a numeric column; otherwise None.
@@ -73,8 +83,8 @@ class ColumnProfile:
     @property
     def unusable_reason(self) -> str:
         """The reason why the column cannot be an attribute; empty if it can be one."""
-        if self.kind == "nested":
-            return "its cells are lists of lists"
+        if self.kind in _UNUSABLE_KINDS:
+            return _UNUSABLE_KINDS[self.kind]
         if self.distinct < 2 or len(self.values) == 1:
             return "at most one distinct value" if self.distinct else "always empty"
         return ""
@@ -133,6 +143,11 @@ class TableProfile:
         """Return the number of distinct combinations of values in some columns."""
         return self.query_number(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(map(quoted, columns))} FROM this)")
 
+    def count_elements(self, column: str) -> int:
+        """Return the number of distinct elements of the lists in a column."""
+        elements = f"SELECT unnest({quoted(column)}) AS element FROM {self.raw.scan} AS raw"
+        return self.query_number(f"SELECT count(DISTINCT element) FROM ({elements})")
+
 
 def count_unmatched_values(table: TableProfile, column: str, other: TableProfile, key: str) -> int:
     """Return the number of distinct values of a column that do not occur in the column `key` of another table."""
@@ -188,10 +203,22 @@ def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
         found = _profile_columns(connection, scan, int(rows), single[start : start + COLUMNS_PER_QUERY])
         columns |= {column.name: column for column in found}
     for name in list_columns:
-        element = table.column_type(name).rpartition("[")[0]
-        kind = "nested" if element.endswith("]") else "list" if element == "VARCHAR" else "numbers"
-        columns[name] = ColumnProfile(name, kind, rows, rows, rows)
+        columns[name] = ColumnProfile(name, _list_kind(connection, table, name), rows, rows, rows)
     return TableProfile(table, dataset, scan, int(rows), columns, tuple(groups))
+
+
+def _list_kind(connection: duckdb.DuckDBPyConnection, table: RawTable, name: str) -> str:
+    """Return the kind of a list column; see `ColumnProfile`."""
+    element = table.column_type(name).rpartition("[")[0]
+    if element.endswith("]"):
+        return "nested"
+    if element.startswith("STRUCT"):
+        return "objects"
+    if element == "VARCHAR":
+        return "list"
+    lengths = f"SELECT count(DISTINCT len({quoted(name)})) FROM {table.scan} AS raw"
+    ((n_lengths,),) = connection.execute(lengths).fetchall()
+    return "ragged" if n_lengths > 1 else "numbers"
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:

@@ -9,6 +9,7 @@ from itertools import permutations
 from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.cell_formats import convert_formats, find_formats
 from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.row_policies import distinct_rows_sql, orphan_sql, repaired_rows_sql, with_repaired_rows
@@ -62,6 +63,7 @@ def repair_tables(
     """
     repairer = _TableRepairer(dataset, manifest)
     tables = [repairer.replace_missing_texts(table) if manifest.can_query(table) else table for table in tables]
+    tables = [repairer.convert_formats(table) if manifest.can_query(table) else table for table in tables]
     repaired = [repairer.repair_key(table, tables) if manifest.can_query(table) else table for table in tables]
     repaired = repairer.pad_numbers(repaired)
     candidates = find_candidates(repaired)
@@ -100,6 +102,24 @@ class _TableRepairer:
             return table
         self.manifest.missing_texts[self.manifest.file_of(table)] = texts
         return self._with_cells(table, replace_missing_texts(_source(table), texts, table.connection))
+
+    def convert_formats(self, table: TableProfile) -> TableProfile:
+        """Return a table with numbers and dates instead of texts such as `1.234,50` and `31.12.2024`.
+
+        The reader of CSV files converts them itself.
+        """
+        texts = [name for name, column in table.columns.items() if column.kind == "text" and not table.raw.is_csv]
+        texts = [name for name in texts if table.raw.column_type(name) == "VARCHAR"]
+        found = find_formats(f"{table.raw.scan} AS raw", texts, self.dataset.store)
+        if not found:
+            return table
+        formats = {each.column: each.format for each in found}
+        self.manifest.formats[self.manifest.file_of(table)] = formats
+        for description in dict.fromkeys(each.description for each in found):
+            names = listing(each.column for each in found if each.description == description)
+            note = f"contains {description}, which the manifest converts (formats)"
+            self.notes.append(NearMiss(f"{table.name}.{names}", note))
+        return self._with_cells(table, convert_formats(_source(table), formats, None, table.connection))
 
     def pad_numbers(self, tables: Sequence[TableProfile]) -> list[TableProfile]:
         """Return the tables with leading zeros in the numbers that another table has as codes, such as `000123`.

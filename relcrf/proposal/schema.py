@@ -152,6 +152,8 @@ class ProposedSchema:
     """The type for each candidate, by `id(candidate)`; an empty key marks a domain."""
     candidates: list[EntityCandidate] = field(default_factory=list)
     """The keys and references of all tables, including those that the model does not use."""
+    warnings: list[str] = field(default_factory=list)
+    """Warnings on what the model assumes, such as that no row is later than a prediction."""
 
     @property
     def names(self) -> list[str]:

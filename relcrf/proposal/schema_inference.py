@@ -19,6 +19,8 @@ from relcrf.proposal.names import (
     argument_name,
     attribute_name,
     camel_case,
+    domain_names,
+    names_code,
     stem_name,
 )
 from relcrf.proposal.profile import MAX_ENUMERATION, ColumnProfile, NumberedColumns, TableProfile
@@ -183,6 +185,11 @@ class _SchemaInference:
                     self._exclude_column(table, column.name, reason)
                     continue
                 sources.append((table, column.name, attribute.name))
+                if column.kind == "list":
+                    domain = self.names.reserve(*domain_names(attribute.name))
+                    self.schema.domains.append(domain)
+                    entity.bags.append(ProposedBag(attribute.name, domain, table.count_elements(column.name)))
+                    continue
                 entity.attributes.append(attribute)
             for columns in table.numbered_columns:
                 needs_query |= self._add_numbered_columns(entity, candidate, table, columns, size, used, sources)
@@ -344,7 +351,8 @@ class _SchemaInference:
         if column.is_boolean:
             return replace(attribute, type="bool")
         repeats = column.present >= 2 * column.distinct
-        if column.kind == "text" or (column.kind == "whole" and 0 < len(column.values) <= 12):
+        is_code = column.kind == "whole" and repeats and (0 < len(column.values) <= 12 or names_code(column.name))
+        if column.kind == "text" or is_code:
             if column.values and repeats:
                 return replace(attribute, type="enumeration")
             if repeats:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from relcrf.data.dataset import quoted
-from relcrf.proposal.profile import ColumnProfile, TableProfile
+from relcrf.proposal.profile import LIST_KINDS, ColumnProfile, TableProfile
 
 N_BARS = 24
 """Number of bars of the histogram of a numeric column or a column of times."""
@@ -82,11 +82,7 @@ def _describe_column(table: TableProfile, column: ColumnProfile) -> ColumnStatis
     if column.is_unique:
         remarks.append("a different value in each row")
     found = ColumnStatistics(column.name, column.kind, column.rows, column.present, column.distinct)
-    if (
-        not column.distinct
-        or (column.is_unique and column.kind == "text")
-        or column.kind in ("list", "numbers", "nested")
-    ):
+    if not column.distinct or (column.is_unique and column.kind == "text") or column.kind in LIST_KINDS:
         return ColumnStatistics(*_head(found), remarks=tuple(remarks))
     if column.kind == "text" or column.values:
         rows = table.connection.execute(

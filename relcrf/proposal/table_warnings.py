@@ -5,13 +5,10 @@ from __future__ import annotations
 from relcrf.data.coding import datetime_sql
 from relcrf.data.dataset import quoted
 from relcrf.errors import listing
-from relcrf.proposal.profile import TableProfile
+from relcrf.proposal.profile import LIST_KINDS, TableProfile
 
 MIN_TYPED = 0.95
 """Fraction of numbers, or of dates, from which the other cells of a column are suspected to be errors."""
-
-LIST_KINDS = ("list", "numbers", "nested")
-"""Kinds of columns of which the distinct values are not counted."""
 
 N_EXAMPLES = 3
 """Number of cells that a warning shows."""

@@ -7,7 +7,7 @@ from math import prod
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model.spec import fold_name
-from relcrf.proposal.names import LABEL_COLUMNS
+from relcrf.proposal.names import LABEL_COLUMNS, PROPERTY_COLUMNS
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema
 
 MAX_STATES = 200
@@ -15,6 +15,9 @@ MAX_STATES = 200
 
 MAX_TUPLES = 3_000_000
 """Maximum number of possible tuples of a predicted relation."""
+
+MIN_MISSING = 0.1
+"""Minimum fraction of missing values that distinguishes a column of labels from evidence with some empty cells."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +181,15 @@ def _score_attribute(
         return None
     score, reasons = 1.5 + (attribute.type == "enumeration") * 0.5, [f"{attribute.distinct} values"]
     if attribute.column.lower() in LABEL_COLUMNS:
-        score, reasons = score + 3, [*reasons, "a name that is common for labels"]
+        # Other columns are called `category` or `type` too, but hardly ever `label` or `target`.
+        score += 3 if attribute.column.lower() in PROPERTY_COLUMNS else 6
+        reasons.append("a name that is common for labels")
     if attribute.missing:
-        score, reasons = score + 3, [*reasons, f"missing for {attribute.missing:,} of {entity.size:,}"]
+        score += 6 if attribute.missing >= MIN_MISSING * entity.size else 3
+        reasons.append(f"missing for {attribute.missing:,} of {entity.size:,}")
     if attribute.position_from_end == 0:
         score, reasons = score + 1, [*reasons, "the last column"]
-    has_evidence = bool(entity.bags or entity.sequence or any(a.type in ("vector", "bag") for a in entity.attributes))
+    has_evidence = bool(entity.bags or entity.sequence or any(a.type == "vector" for a in entity.attributes))
     has_evidence = has_evidence or any(relation.arguments_of(entity) for relation in schema.relations)
     if has_evidence:
         score, reasons = score + 1, [*reasons, f"each {entity.name} has evidence"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from relcrf.proposal.names import NamePool, argument_name, camel_case, snake_case
-from relcrf.proposal.profile import count_unmatched_values
+from relcrf.proposal.profile import MAX_ENUMERATION, count_unmatched_values
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
 from relcrf.proposal.target import PredictionTarget
 
@@ -15,6 +15,10 @@ MAX_TABLE_VALUES = 40
 
 MAX_NEIGHBOURS = 50
 """Maximum degree of an entity whose neighbours are paired; a common neighbour of larger degree is weak evidence."""
+
+MAX_SHARED_VALUES = 5
+"""Maximum mean number of values of an entity, such as the authors of an article, for which entities with a common value are
+paired; entities with more values, such as words, have common values by chance."""
 
 MIN_SKEWED = 20
 """Minimum upper limit of positive numbers whose logarithm is a feature."""
@@ -173,10 +177,15 @@ class _TemplateBuilder:
             for argument in others:
                 y = names[argument.name]
                 binders = f"({x}: {entity.name}, {y}: {argument.type_name})"
-                name = f"{lower}_{argument.name.strip('_')}{suffix}"
+                value = argument.name.strip("_")
+                name = f"{lower if lower.endswith(value) else f'{lower}_{value}'}{suffix}"
                 if argument.entity is None:
                     comment = f"{label} depends on each {argument.type_name} value in {relation.name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
+                    has_few = relation.rows <= MAX_SHARED_VALUES * entity.size
+                    if argument.distinct > MAX_ENUMERATION and has_few and not entity.sequence:
+                        shared = f"same_{lower}{f'_{value}' * (len(others) > 1)}{suffix}"
+                        self._add_shared_template(entity, attribute, relation, own[0], argument, shared)
                     continue
                 for other in argument.entity.attributes:
                     sequence = argument.entity.sequence or ()
@@ -191,6 +200,8 @@ class _TemplateBuilder:
                         self._add(name, comment, binders, *clauses, column=column)
                 if not entity.sequence:
                     self._add_shared_template(entity, attribute, relation, own[0], argument, f"same_{lower}{suffix}")
+                if relation.rows <= entity.size and len(others) == 1 and not entity.sequence:
+                    self._add_indirect_templates(entity, attribute, relation, argument, suffix)
 
     def _add_pair_template(
         self, entity: ProposedEntity, attribute: ProposedAttribute, relation: ProposedRelation, name: str
@@ -253,7 +264,7 @@ class _TemplateBuilder:
         shared: RelationArgument,
         name: str,
     ) -> None:
-        """Add a template for pairs of entities that are related to the same entity of another type."""
+        """Add a template for pairs of entities that are related to the same entity of another type or the same value."""
 
         def atom(x: str) -> str:
             others = [a for a in relation.arguments if a is not own and a is not shared]
@@ -262,7 +273,60 @@ class _TemplateBuilder:
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
         tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
-        comment = f"{entity.name} entities with a common {shared.type_name} entity {tendency}"
+        kind = "value" if shared.entity is None else "entity"
+        comment = f"{entity.name} entities with a common {shared.type_name} {kind} {tendency}"
+        self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
+
+    def _add_indirect_templates(
+        self,
+        entity: ProposedEntity,
+        attribute: ProposedAttribute,
+        membership: ProposedRelation,
+        owner: RelationArgument,
+        suffix: str,
+    ) -> None:
+        """Add templates for pairs of entities whose owners share something, such as orders of customers with one address.
+
+        Args:
+            membership: A relation that joins each entity to at most one owner.
+            owner: The argument of the owners.
+        """
+        assert owner.entity is not None
+        for relation in self.schema.relations:
+            is_sparse = relation.rows <= MAX_SHARED_VALUES * owner.entity.size
+            is_single = len(relation.arguments_of(owner.entity)) == 1
+            if relation is membership or relation.value_column is not None or not is_sparse or not is_single:
+                continue
+            for shared in relation.other_arguments(owner.entity):
+                if shared.entity is not entity and (shared.entity is not None or shared.distinct > MAX_ENUMERATION):
+                    value = shared.name.strip("_")
+                    name = f"same_{snake_case(membership.name)}_{value}{suffix}"
+                    self._add_indirect_template(entity, attribute, membership, owner, relation, shared, name)
+
+    def _add_indirect_template(
+        self,
+        entity: ProposedEntity,
+        attribute: ProposedAttribute,
+        membership: ProposedRelation,
+        owner: RelationArgument,
+        relation: ProposedRelation,
+        shared: RelationArgument,
+        name: str,
+    ) -> None:
+        """Add a template for pairs of entities whose different owners have a common value or entity in a relation."""
+        assert owner.entity is not None
+        (own,), (owned,) = membership.arguments_of(entity), relation.arguments_of(owner.entity)
+
+        def path(x: str, y: str) -> str:
+            others = [a for a in relation.arguments if a is not owned and a is not shared]
+            names = {owned.name: y, shared.name: "s"} | {a.name: f"q{x}{k}" for k, a in enumerate(others)}
+            return f"{render_atom(membership, {own.name: x, owner.name: y})} and {render_atom(relation, names)}"
+
+        where = f"{path('a', 'd')} and {path('b', 'e')} and d != e and a < b and count {{ c where {path('c', 'f')} }}"
+        kind = "value" if shared.entity is None else "entity"
+        tendency = "deviate together" if attribute.is_number else "tend to have equal labels"
+        owners = f"{entity.name} entities whose {owner.type_name} entities"
+        comment = f"{owners} have a common {shared.type_name} {kind} {tendency}"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # Relations

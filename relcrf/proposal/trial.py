@@ -35,6 +35,7 @@ from relcrf.inference.gaussian import PrecisionPattern
 from relcrf.proposal.aggregate_models import FORMS, AggregateValues, compute_aggregates, templates_with
 from relcrf.proposal.aggregates import ProposedAggregate
 from relcrf.proposal.draft import ModelDraft, ground_templates, replace_templates
+from relcrf.proposal.event_tables import find_dates
 from relcrf.unaries.estimators import candidate_estimators
 
 MAX_VARIABLES = 20_000
@@ -351,20 +352,19 @@ class _Comparison:
         strength = self.found.associations(*labelled)
         order = np.argsort(-strength, kind="stable")
         shown = tuple((self.found.aggregates[k], float(strength[k]), k in kept) for k in order)
-        trials, warnings = tuple(self._form_trials(system)), _find_dates(self.draft)
+        trials, warnings = tuple(self._form_trials(system)), _date_warnings(self.draft)
         return AggregateTrial(trials, chosen, system, n_folds, self.found.n_proposed, shown, warnings)
 
     def _of_entities(self, values: np.ndarray) -> np.ndarray:
         return values[self.block.start : self.block.start + self.block.count]
 
 
-def _find_dates(draft: ModelDraft) -> tuple[str, ...]:
+def _date_warnings(draft: ModelDraft) -> tuple[str, ...]:
     """Return a warning for each table with a column of dates."""
     return tuple(
-        f"aggregates read all rows of {table.name}, also rows that are later than a prediction: see column '{column.name}'"
+        f"aggregates read all rows of {table.name}, also rows that are later than a prediction: see column '{column}'"
         for table in draft.analysis.tables
-        for column in [next((c for c in table.columns.values() if c.kind in ("date", "datetime")), None)]
-        if column is not None
+        if (column := find_dates(table)) is not None
     )
 
 

@@ -123,7 +123,7 @@ def next_steps(
     Args:
         path: The path of the run folder, see `reproduction.run_words`.
     """
-    run, options = shlex.quote(path), _options(holdout)
+    run, options = shlex.quote(path), _options(learned, path, holdout)
     data, all_options = shlex.join(reproduction.table_options(options)), shlex.join(options)
     out = []
     if not learned.converged:
@@ -166,7 +166,7 @@ def unscored(learned: LearnedModel, path: str, holdout: HoldoutEvaluation | None
         path: The path of the run folder, see `reproduction.run_words`.
         split: The split of the training; None if training used all labels.
     """
-    run, options = shlex.quote(path), reproduction.table_options(_options(holdout))
+    run, options = shlex.quote(path), reproduction.table_options(_options(learned, path, holdout))
     data = shlex.join(options)
     placeholder = " Replace DATA with the folder of the tables." if holdout is None else ""
     if split is not None and holdout is None:
@@ -179,9 +179,9 @@ def unscored(learned: LearnedModel, path: str, holdout: HoldoutEvaluation | None
     return Advice(f"{text}{placeholder}", (_evaluation_command(learned, path, data), train, report))
 
 
-def _options(holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
+def _options(learned: LearnedModel, path: str, holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
     """Return the options that name the data and the held-out labels."""
-    return reproduction.DATA_PLACEHOLDER if holdout is None else holdout.options
+    return reproduction.placeholder_options(learned, path) if holdout is None else holdout.options
 
 
 def _evaluation_command(learned: LearnedModel, path: str, data: str) -> str:

@@ -146,7 +146,7 @@ def render_report(
             phases=timings.phases,
             model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
             templates=templates,
-            reproduce=f"relcrf reproduce {shlex.quote(path)} {shlex.join(_table_options(holdout))}",
+            reproduce=f"relcrf reproduce {shlex.quote(path)} {shlex.join(_table_options(learned, path, holdout))}",
             command=reproduction.train_command(learned, path, () if holdout is None else holdout.options, protocol),
             provenance=provenance,
             versions=reproduction.package_versions(),
@@ -171,9 +171,11 @@ def render_report(
     return ReportPage(html, titles, tuple(warning_texts), headlines)
 
 
-def _table_options(holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
+def _table_options(learned: LearnedModel, run: str, holdout: HoldoutEvaluation | None) -> tuple[str, ...]:
     """Return the options that name the tables, or a placeholder."""
-    return reproduction.DATA_PLACEHOLDER if holdout is None else reproduction.table_options(holdout.options)
+    if holdout is None:
+        return reproduction.placeholder_options(learned, run)
+    return reproduction.table_options(holdout.options)
 
 
 def page_environment(purpose: str) -> Any:

@@ -15,9 +15,17 @@ import relcrf
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import PACKAGES, TrainingProtocol
 from relcrf.backends.registry import backend_names, make_backend
+from relcrf.backends.run_folder import TABLES
 
-DATA_PLACEHOLDER = ("--data", "DATA")
-"""Placeholder for unknown data."""
+_PLACEHOLDER = ("--data", "DATA")
+
+
+def placeholder_options(learned: LearnedModel, run: str) -> tuple[str, ...]:
+    """Return options with a placeholder for unknown data, and the manifest that the run stores.
+
+    Commands that name the model of the run do not apply this manifest by themselves.
+    """
+    return _PLACEHOLDER if learned.mapping is None else (*_PLACEHOLDER, "--manifest", f"{run}/{TABLES}")
 
 
 def run_words(run: Path) -> str:
@@ -40,7 +48,7 @@ def train_command(learned: LearnedModel, run: str, options: Sequence[str], proto
             contains a placeholder for the data and the split of the protocol.
     """
     plan = protocol.split_plan
-    words = options or (*DATA_PLACEHOLDER, *(() if plan is None else plan.options))
+    words = options or (*placeholder_options(learned, run), *(() if plan is None else plan.options))
     options_with_values = [*zip(words[::2], words[1::2], strict=True)]
     request = learned.original_request
     options_with_values += [("--backend", request.backend), *_setting_options(request.settings)]
@@ -71,7 +79,7 @@ def variant_command(
     }
     setting_words = [word for pair in _setting_options(changed_settings) for word in pair]
     words = [
-        *(options or DATA_PLACEHOLDER),
+        *(options or placeholder_options(learned, run)),
         "--backend",
         learned.backend,
         *setting_words,

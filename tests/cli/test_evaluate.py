@@ -289,3 +289,14 @@ def test_groups_and_sets_that_are_impossible(relcrf_, web):
     assert code == 2 and "E376" in err
     code, _, err = relcrf_(*ask, "--hide", "0.25", "--coverage", 0.9)
     assert code == 0 and "there is a single fold" in err
+
+
+def test_note_names_the_step_that_did_not_converge(relcrf_, web, tmp_path):
+    ask = ("cv", WEBKB, "--data", web, "--backend", "pseudo", "--split", "random", "--out", tmp_path / "p")
+    hurried = ("--set", "inference=gibbs", "--set", "sweeps=20", "--set", "chains=2")
+    for _ in range(2):  # the second command loads the predictions
+        err = relcrf_(*ask, *hurried)[2]
+        assert "inference of pseudo did not converge" in err and "--set pseudo.inference=..." in err
+        assert "max_iterations" not in err
+    err = relcrf_(*ask[:-2], "--set", "max_iterations=2")[2]
+    assert "pseudo did not converge in at least one fold; raise the limit with --set pseudo.max_iterations=10000" in err

@@ -1,5 +1,8 @@
 """Tests of `relcrf report`: output and errors."""
 
+import html
+import re
+import shlex
 import sys
 
 import pytest
@@ -98,3 +101,18 @@ def test_missing_packages_raise_e351(relcrf_, run, monkeypatch, package):
     assert (code, err.count("error[")) == (2, 1)
     assert "E351" in err and f"'{package}'" in err and "relcrf[report]" in err
     assert not (run / "report.html").exists()
+
+
+def test_commands_of_the_report_name_the_manifest(relcrf_, web, tmp_path):
+    """The commands name the model of the run, to which the manifest of the run does not apply by itself."""
+    manifest, out = tmp_path / "m.toml", tmp_path / "run"
+    manifest.write_text('[tables.page]\nmissing = ["n/a"]\n')
+    assert relcrf_("train", MODEL, "--backend", "local", "--data", web, "--manifest", manifest, "--out", out)[0] == 0
+    assert relcrf_("report", out)[0] == 0
+    page = html.unescape((out / "report.html").read_text())
+    commands = re.findall(r"relcrf (?:evaluate|train|reproduce) [^<]+", page)
+    stored = f"--manifest {out}/tables.toml"
+    assert len(commands) > 2 and all(stored in " ".join(command.replace("\\", " ").split()) for command in commands)
+    words = shlex.split(next(command for command in commands if command.startswith("relcrf evaluate")))[1:]
+    code, _, err = relcrf_(*(str(web) if word == "DATA" else word for word in words))
+    assert code == 0, err

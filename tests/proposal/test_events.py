@@ -264,3 +264,33 @@ def test_estimator_proposes_the_model_of_the_command(tmp_path):
     fewer = {**frames, "customer": frames["customer"].iloc[:2000]}
     fewer["payment"] = frames["payment"][frames["payment"]["customer"].isin(fewer["customer"]["id"])]
     assert 0 < len(estimator.predict(fewer)) < len(found)
+
+
+def test_summaries_of_dated_rows_have_a_warning(shop, tmp_path):
+    """Later payments are a leak, also if no aggregates are tried."""
+    project = propose(shop, tmp_path / "m.rcrf", "customer.fraud")
+    (warning,) = [note for note in project.draft.notes if "later than a prediction" in note]
+    assert "that summarise payment" in warning and "column 'time'" in warning and "docs/how-to/time.md" in warning
+    assert f"# Warning: {warning}." in (tmp_path / "m.rcrf").read_text()
+    undated = {
+        name: list(csv.DictReader((shop / f"{name}.csv").read_text().splitlines())) for name in ("customer", "payment")
+    }
+    payments = [
+        {name: cell for name, cell in row.items() if name not in ("time", "payment_id")} for row in undated["payment"]
+    ]
+    folder = write_tables(tmp_path / "d", customer=undated["customer"], payment=payments)
+    assert not propose(folder, tmp_path / "n.rcrf", "customer.fraud").draft.analysis.schema.warnings
+
+
+def test_dated_rows_of_an_entity_have_a_time(tmp_path):
+    visit = [
+        {"id": f"V{k}", "patient": f"P{k % 10}", "day": f"2025-01-{1 + k % 28:02}", "back": ("yes", "no", "")[k % 3]}
+        for k in range(60)
+    ]
+    patient = [{"id": f"P{k}", "born": f"19{50 + k}-05-01", "ward": "abc"[k % 3]} for k in range(10)]
+    folder = write_tables(tmp_path / "d", visit=visit, patient=patient)
+    visits, patients = (
+        analyse_tables(relcrf.Dataset(folder), target, ManifestBuilder(folder)).schema.warnings
+        for target in ("visit.back", "patient.ward")
+    )
+    assert "declare 'time day'" in visits[0] and "--split folds=4,time=day" in visits[0] and not patients

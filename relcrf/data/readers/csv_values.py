@@ -33,6 +33,9 @@ _DATE_PATTERNS = {
 }
 """Regular expressions of dates, by their format. Only dates with slashes begin with the day or with the month."""
 
+NUMBER_FORMATS = {"1.234,5": ".", "1,234.5": ",", "1'234.5": "'", "1 234.5": " "}
+"""Examples of numbers that a manifest may state as a format, with their separator of thousands."""
+
 _SLASHES = ("%d/%m/%Y", "%m/%d/%Y")
 
 DATE_FORMAT = re.compile(r"(?=.*%d)(?=.*%[mbB])(?=.*%[yY])([^%]|%[dmbByYHIMSpfaA%])+")
@@ -47,12 +50,14 @@ class ColumnFormat:
         converted: SQL of the converted text of the column's cell.
         description: The format, for notes.
         key: The key of `[tables.NAME.csv]` that states the format.
+        format: The format as the key `formats` of a table states it; empty for units.
     """
 
     column: str
     converted: str
     description: str
     key: str
+    format: str = ""
 
 
 def column_formats(scan: str, format: CsvFormat, delimiter: str, store: Store) -> list[ColumnFormat]:
@@ -85,6 +90,46 @@ def describe_formats(formats: Sequence[ColumnFormat]) -> list[str]:
 def _grouped(separator: str, count: str = "+") -> str:
     """Return a regular expression of a whole number with a separator, itself a regular expression, between thousands."""
     return f"[0-9]{{1,3}}({separator}[0-9]{{3}}){count}"
+
+
+_DECIMAL_COMMAS = "[+-]?([0-9]+|" + "|".join(map(_grouped, ("[.]", "[']", BLANK))) + ")(,[0-9]+)?"
+"""Regular expression of numbers with a decimal comma, or without decimals."""
+
+
+def _separator(name: str) -> str:
+    """Return a regular expression of a separator of thousands; a blank is also a no-break space."""
+    return BLANK if name == " " else f"[{name}]"
+
+
+def _thousands(name: str) -> str:
+    """Return a regular expression of numbers with a decimal point and, possibly, a separator of thousands."""
+    return f"[+-]?([0-9]+|{_grouped(_separator(name))})([.][0-9]+)?"
+
+
+def number_format(column: str, format: str) -> ColumnFormat:
+    """Return the conversion of a column of numbers such as one of NUMBER_FORMATS."""
+    name = NUMBER_FORMATS[format]
+    if name == ".":
+        removed = literal(f"[.']|{BLANK}")
+        converted = f"replace(regexp_replace({{cell}}, {removed}, '', 'g'), ',', '.')"
+        sql = _convert(column, _matches(_DECIMAL_COMMAS), converted)
+        return ColumnFormat(column, sql, "decimal commas", "decimal", format)
+    converted = f"regexp_replace({{cell}}, {literal(_separator(name))}, '', 'g')"
+    description = f"{'blanks' if name == ' ' else repr(name)} between thousands"
+    return ColumnFormat(
+        column, _convert(column, _matches(_thousands(name)), converted), description, "thousands", format
+    )
+
+
+def date_format(column: str, format: str) -> ColumnFormat:
+    """Return the conversion of a column of dates in a format that a manifest states."""
+    if format in _DATE_PATTERNS:
+        return _date_format(column, format, "date")
+    return _date_format(column, format, "time" if _has_time(format) else "date", stated=True)
+
+
+def _has_time(format: str) -> bool:
+    return re.search("%[HIMSfT]", format) is not None
 
 
 @dataclass(frozen=True)
@@ -129,8 +174,7 @@ class ColumnTester:
             found for (found,) in self.test(columns, ["bool_or(contains({cell}, ','))"]).values()
         ):
             return []
-        groups = "|".join(map(_grouped, ("[.]", "[']", BLANK)))
-        number, thousands = _matches(f"[+-]?([0-9]+|{groups})(,[0-9]+)?"), _matches(f"[+-]?{_grouped(',')}")
+        number, thousands = _matches(_DECIMAL_COMMAS), _matches(f"[+-]?{_grouped(',')}")
         tests = (
             holds(number, is_stated=is_stated),
             f"coalesce(bool_or(NOT {number} AND {_matches('[+-]?[0-9]*[.][0-9]+')}), false)",
@@ -144,9 +188,7 @@ class ColumnTester:
         }
         if not is_stated and not any(numeric.values()):
             return []
-        removed = literal(f"[.']|{BLANK}")
-        converted = f"replace(regexp_replace({{cell}}, {removed}, '', 'g'), ',', '.')"
-        return [ColumnFormat(c, _convert(c, number, converted), "decimal commas", "decimal") for c in numeric]
+        return [number_format(c, "1.234,5") for c in numeric]
 
     def thousands(self, columns: Sequence[str], stated: str | None) -> list[ColumnFormat]:
         """Return the conversion of columns whose cells are all numbers such as `1,234.50` or `1234.5`, or empty.
@@ -156,8 +198,7 @@ class ColumnTester:
         found: list[ColumnFormat] = []
         columns = self.filter(columns, "regexp_matches({cell}, '[0-9][., ''\\x{00A0}\\x{202F}][0-9]{3}')")
         for name in (stated,) if stated else (",", "'", " "):
-            separator = BLANK if name == " " else f"[{name}]"
-            number = _matches(f"[+-]?([0-9]+|{_grouped(separator)})([.][0-9]+)?")
+            separator, number = _separator(name), _matches(_thousands(name))
             all_numbers = holds(number, is_stated=stated is not None)
             some = f"bool_or({_matches(f'[+-]?{_grouped(separator)}([.][0-9]+)?')})"
             # An apostrophe within a number has no other meaning; `1,234` and `12 345` may have one.
@@ -170,9 +211,7 @@ class ColumnTester:
             }
             if not stated and (name == " " or not any(numeric.values())):
                 numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
-            description = f"{'blanks' if name == ' ' else repr(name)} between thousands"
-            converted = f"regexp_replace({{cell}}, {literal(separator)}, '', 'g')"
-            found += [ColumnFormat(c, _convert(c, number, converted), description, "thousands") for c in numeric]
+            found += [number_format(column, f"1{name}234.5") for column in numeric]
             columns = [column for column in columns if column not in numeric]
         return found
 
@@ -206,7 +245,7 @@ class ColumnTester:
     def stated_dates(self, columns: Sequence[str], format: str) -> list[ColumnFormat]:
         """Return the conversion of columns most of whose cells are dates of a stated format; the others stay unchanged."""
         test = holds(f"try_strptime({{cell}}, {literal(format)}) IS NOT NULL", is_stated=True)
-        shown = "time" if re.search("%[HIMSfT]", format) else "date"
+        shown = "time" if _has_time(format) else "date"
         results = self.test(columns, [test]).items()
         return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
 
@@ -242,4 +281,4 @@ def _date_format(column: str, format: str, shown: str, *, stated: bool = False) 
     else:
         rest = f"regexp_replace({cell}, '^[^ T]+', '')"
         converted = f"strftime({_parsed(format).replace('{cell}', cell)}, '%Y-%m-%d') || {rest}"
-    return ColumnFormat(column, converted, f"dates {format}", "dates")
+    return ColumnFormat(column, converted, f"dates {format}", "dates", format)

@@ -15,7 +15,7 @@ _PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
 
 class JsonlReader(AbstractReader):
-    """A reader that keeps numbers, booleans, lists and objects; dates and lists of objects become text."""
+    """A reader that keeps numbers, booleans, objects and lists of these; dates become text."""
 
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 
@@ -31,4 +31,6 @@ def _read_type(kind: Any) -> str:
     """Return the type as which values of a detected type are read."""
     if fields := fields_of(kind):
         return f"STRUCT({', '.join(f'{quoted(name)} {_read_type(inner)}' for name, inner in fields)})"
+    if kind.id == "list" and fields_of(kind.child):
+        return f"{_read_type(kind.child)}[]"
     return str(kind) if _PRESERVED_TYPES.fullmatch(str(kind)) else "VARCHAR"

@@ -34,7 +34,7 @@ def spread_structures(table: SourceTable, connection: duckdb.DuckDBPyConnection)
     cells: dict[str, str] = {}
     spread = []
     for column, kind in zip(rows.columns, rows.types, strict=True):
-        for path in _leaf_paths((column,), kind):
+        for path, _ in leaf_paths((column,), kind):
             name = column
             if len(path) > 1:
                 dotted = ".".join(path)
@@ -47,10 +47,10 @@ def spread_structures(table: SourceTable, connection: duckdb.DuckDBPyConnection)
     return replace(table.with_cells(rows.columns, cells), note="; ".join(filter(None, notes)))
 
 
-def _leaf_paths(path: Sequence[str], kind: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each field that is not a structure itself."""
+def leaf_paths(path: Sequence[str], kind: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and the type of each field that is not a structure itself."""
     fields = fields_of(kind)
     if not fields:
-        yield tuple(path)
+        yield tuple(path), kind
     for name, inner in fields:
-        yield from _leaf_paths((*path, name), inner)
+        yield from leaf_paths((*path, name), inner)

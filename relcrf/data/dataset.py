@@ -113,7 +113,7 @@ class Dataset:
         """Tables of the server that were not read yet: the names on the server, by folded name."""
         self._problems: dict[str, Diagnostic] = {}
         """The problems of tables that cannot be read, by folded name; raised if a model or a manifest names the table."""
-        self.location = str(source)
+        self.location = "the given tables" if isinstance(source, Mapping) else str(source)
         self._given: dict[str, RawTable] = {}
         """The tables to which a manifest is applied, by folded name, if the source is not a folder."""
         if manifest is None:
@@ -213,7 +213,6 @@ class Dataset:
     def _open(self, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
         """Add the tables of a source without a manifest, or with its own."""
         if isinstance(source, Mapping):
-            self.location = "the given tables"
             for name, table in source.items():
                 self._add_value(name, table)
         elif isinstance(source, str) and source.startswith(SCHEMES):

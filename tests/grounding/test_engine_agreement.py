@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -111,34 +112,56 @@ def agree_in_memory(bound, found):
     return names
 
 
-@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.fixture(scope="module")
+def language():
+    """Return a function that returns the plans of a part of the language for `DATA[number]`; it binds each part once."""
+
+    @cache
+    def language_plans(part, number):
+        return plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[number]))
+
+    return language_plans
+
+
+every_data = pytest.mark.parametrize("number", range(len(DATA)), ids=["whole", "gaps"])
+
+
+@every_data
 @pytest.mark.parametrize("part", PARTS)
-def test_language_in_memory(data, part):
-    agree_in_memory(*plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data)))
+def test_language_in_memory(language, number, part):
+    agree_in_memory(*language(part, number))
 
 
-@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
-@pytest.mark.parametrize(
-    ("body", "is_in_memory"),
-    [
-        ("(a: E) over a.d", True),
-        ("(a: E, b: E) where R(a, b) over a.d, b.d", True),
-        ("(a: E, b: E) where R(a, b) and R(b, a) and a != b over a.d, b.d", True),
-        ("(a: E, b: E) where R(a, m) and R(m, b) and a < b over a.d, b.d", True),
-        ("(a: E, f: F) where S(a, f) and S(b, f) and a.c == b.c and a.q == b.q over a.d, f.d", True),
-        ("(a: E, b: E) where R(a, b) and a.o == b.o over a.d == b.d per a.o, b.c", True),
-        ('(a: E, b: E) where R(a, b) and not a.c == red and (a.o != b.o or a.q == "u") over a.d, b.d', True),
-        ("(a: E, b: E) where Meet(a, b) and H(a, blue) over a.d == a.o and b.d == x", True),
-        ("(a: E, w: W) where w in a.w and w in b.w and R(a, b) over a.d per w", True),
-        ("(a: E, b: E) where a != b over a.d, b.d", False),
-        ("(a: E, b: E) where R(a, b) and a.r > 0 over a.d, b.d", False),
-        ("(a: E, b: E) where R(a, b) and not R(b, a) over a.d, b.d", False),
-        ("(a: E, b: E) where R(a, b) over a.d, b.d by a.r", False),
-    ],
-)
-def test_joins_of_integers_run_in_memory(data, body, is_in_memory):
-    bound, found = plans(f"{DECLARATIONS}template t{body}", frames(*data))
-    assert agree_in_memory(bound, found) == (["t"] if is_in_memory else [])
+JOINS = [
+    ("(a: E) over a.d", True),
+    ("(a: E, b: E) where R(a, b) over a.d, b.d", True),
+    ("(a: E, b: E) where R(a, b) and R(b, a) and a != b over a.d, b.d", True),
+    ("(a: E, b: E) where R(a, m) and R(m, b) and a < b over a.d, b.d", True),
+    ("(a: E, f: F) where S(a, f) and S(b, f) and a.c == b.c and a.q == b.q over a.d, f.d", True),
+    ("(a: E, b: E) where R(a, b) and a.o == b.o over a.d == b.d per a.o, b.c", True),
+    ('(a: E, b: E) where R(a, b) and not a.c == red and (a.o != b.o or a.q == "u") over a.d, b.d', True),
+    ("(a: E, b: E) where Meet(a, b) and H(a, blue) over a.d == a.o and b.d == x", True),
+    ("(a: E, w: W) where w in a.w and w in b.w and R(a, b) over a.d per w", True),
+    ("(a: E, b: E) where a != b over a.d, b.d", False),
+    ("(a: E, b: E) where R(a, b) and a.r > 0 over a.d, b.d", False),
+    ("(a: E, b: E) where R(a, b) and not R(b, a) over a.d, b.d", False),
+    ("(a: E, b: E) where R(a, b) over a.d, b.d by a.r", False),
+]
+"""Templates, and whether the engine in memory runs them without DuckDB."""
+
+
+@pytest.fixture(scope="module", params=DATA, ids=["whole", "gaps"])
+def joins(request):
+    """Return the bound model and the plans of `JOINS`."""
+    templates = [f"template t{k}{body}" for k, (body, _) in enumerate(JOINS)]
+    return plans(DECLARATIONS + "\n".join(templates), frames(*request.param))
+
+
+@pytest.mark.parametrize("number", range(len(JOINS)), ids=[body for body, _ in JOINS])
+def test_joins_of_integers_run_in_memory(joins, number):
+    bound, found = joins
+    name, (_, is_in_memory) = f"t{number}", JOINS[number]
+    assert agree_in_memory(bound, {name: found[name]}) == ([name] if is_in_memory else [])
 
 
 def test_large_tables_in_memory():
@@ -158,10 +181,10 @@ def server(postgres):
     return postgres.new_database()
 
 
-@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@every_data
 @pytest.mark.parametrize("part", PARTS)
-def test_language_on_postgres(server, data, part):
-    bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
+def test_language_on_postgres(server, language, number, part):
+    bound, found = language(part, number)
     here = DuckDbEngine(bound.cursor)
     with closing(PostgresEngine(server, bound.cursor)) as there:
         for plan in found.values():
@@ -190,9 +213,9 @@ def test_large_tables_on_spark(spark):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-def test_language_on_spark(spark, part):
+def test_language_on_spark(spark, language, part):
     """Run only every third plan, because each takes Spark a second."""
-    bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[1]))
+    bound, found = language(part, 1)
     here = DuckDbEngine(bound.cursor)
     with closing(SparkEngine(spark, bound.cursor)) as there:
         for plan in list(found.values())[::3]:

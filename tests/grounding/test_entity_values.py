@@ -1,5 +1,7 @@
 """Values computed for all entities at once, compared with dense products in NumPy."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -87,11 +89,6 @@ def feature_matrix(grounding, template):
     return out
 
 
-def values_of(feature, declarations=""):
-    grounding = ground(bound_model(f"{declarations}\ntemplate t(p: Page) over p.topic by {feature}"))
-    return feature_matrix(grounding, "t")
-
-
 ADJACENCY = np.zeros((N, N))
 for first, second in LINKS:
     if first != second:
@@ -116,57 +113,82 @@ def unit_rows(values):
     return values / np.where(norm > 0, norm, 1.0)
 
 
-@pytest.mark.parametrize("min_density", [0.1, 2.0])
-@pytest.mark.parametrize("relation", ["Link", "Linked"])
+OPERANDS = {
+    "p.words": COUNTS,
+    "p.pixels": PIXELS,
+    "p.length": KNOWN_LENGTH,
+    "p.quiet": QUIET[:, None],
+    "abs(p.length) + 1": np.where(np.isnan(LENGTH), 0.0, np.abs(LENGTH) + 1)[:, None],
+    "normalise(tfidf(p.words))": unit_rows(COUNTS * IDF),
+    "standardise(p.length)": STANDARD_LENGTH,
+}
+RELATIONS = ("Link", "Linked")
+
+
+def ground_features(bodies, declarations=""):
+    """Ground a template for each list of features, all at once; return the feature matrix of each list."""
+    names = {body: f"t{k}" for k, body in enumerate(bodies)}
+    templates = [f"template {name}(p: Page) over p.topic by {body}" for body, name in names.items()]
+    grounding = ground(bound_model("\n".join([declarations, *templates])))
+    return {body: feature_matrix(grounding, name) for body, name in names.items()}
+
+
+@pytest.fixture(scope="module", params=[0.1, 2.0])
+def propagations(request):
+    """Return the feature matrix of each propagation (operand, relation, normalisation, hops)."""
+    keys = {f"f{k}": key for k, key in enumerate(product(OPERANDS, RELATIONS, STEPS, (1, 3)))}
+    declared = [
+        f"feature {name}(p: Page) = propagate {hops} {operand} along {relation}{normalisation}"
+        for name, (operand, relation, normalisation, hops) in keys.items()
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagation, "MIN_DENSITY", request.param)
+        matrices = ground_features([f"{name}(p)" for name in keys], "\n".join(declared))
+    return {key: matrices[f"{name}(p)"] for name, key in keys.items()}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("normalisation", STEPS)
-@pytest.mark.parametrize(
-    ("operand", "expected"),
-    [
-        ("p.words", COUNTS),
-        ("p.pixels", PIXELS),
-        ("p.length", KNOWN_LENGTH),
-        ("p.quiet", QUIET[:, None]),
-        ("abs(p.length) + 1", np.where(np.isnan(LENGTH), 0.0, np.abs(LENGTH) + 1)[:, None]),
-        ("normalise(tfidf(p.words))", unit_rows(COUNTS * IDF)),
-        ("standardise(p.length)", STANDARD_LENGTH),
-    ],
-)
-def test_propagation_equals_dense_products(operand, expected, normalisation, relation, min_density, monkeypatch):
-    monkeypatch.setattr(propagation, "MIN_DENSITY", min_density)
+@pytest.mark.parametrize("operand", OPERANDS)
+def test_propagation_equals_dense_products(propagations, operand, normalisation, relation):
     for hops in (1, 3):
-        declared = f"feature f(p: Page) = propagate {hops} {operand} along {relation}{normalisation}"
         step = np.linalg.matrix_power(STEPS[normalisation], hops)
-        np.testing.assert_allclose(values_of("f(p)", declared), step @ expected, rtol=1e-6, atol=1e-6)
+        found = propagations[operand, relation, normalisation, hops]
+        np.testing.assert_allclose(found, step @ OPERANDS[operand], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("feature", "expected"),
-    [
-        ("normalise(p.words)", unit_rows(COUNTS)),
-        ("normalise(p.pixels)", unit_rows(PIXELS)),
-        ("tfidf(p.words)", COUNTS * IDF),
-        ("standardise(p.pixels)", (PIXELS - PIXELS.mean(axis=0)) / PIXELS.std(axis=0)),
-        ("standardise(p.length), 1", np.hstack([STANDARD_LENGTH, np.ones((N, 1))])),
-        ("log1p(abs(standardise(p.length)))", np.log1p(np.abs(STANDARD_LENGTH))),
-        ("standardise(count { q where Link(p, q) })", None),
-        ("normalise(smooth(p))", unit_rows(np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS)),
-        ("mean { q.words where Link(p, q) }", DIRECTED @ COUNTS / OUT_DEGREE),
-        ("sum { q.words where Link(p, q) and q.length > 0 }", DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0))),
-        ("sum { q.words where Link(p, m) and Link(m, q) }", DIRECTED @ DIRECTED @ COUNTS),
-        ("sum { q.words where w in p.words and w in q.words }", (COUNTS > 0).astype(float) @ (COUNTS > 0).T @ COUNTS),
-        ("sum { q.pixels where Link(p, q) }", DIRECTED @ PIXELS),
-        ("mean { tfidf(q.words) where Link(q, p) }", None),
-        ("sum { standardise(q.length) where Link(p, q) }", DIRECTED @ STANDARD_LENGTH),
-        ("mean { q.pixels where Link(p, q) }, p.length", np.hstack([DIRECTED @ PIXELS / OUT_DEGREE, KNOWN_LENGTH])),
-    ],
-)
-def test_functions_and_aggregates_equal_dense_products(feature, expected):
-    if expected is None and feature.startswith("mean"):
-        expected = DIRECTED.T @ (COUNTS * IDF) / np.maximum(DIRECTED.sum(axis=0), 1.0)[:, None]
-    elif expected is None:
-        count = DIRECTED.sum(axis=1, keepdims=True)
-        expected = (count - count.mean()) / count.std()
-    np.testing.assert_allclose(values_of(feature), expected, rtol=1e-6, atol=1e-6)
+COUNT = DIRECTED.sum(axis=1, keepdims=True)
+FEATURES = {
+    "normalise(p.words)": unit_rows(COUNTS),
+    "normalise(p.pixels)": unit_rows(PIXELS),
+    "tfidf(p.words)": COUNTS * IDF,
+    "standardise(p.pixels)": (PIXELS - PIXELS.mean(axis=0)) / PIXELS.std(axis=0),
+    "standardise(p.length), 1": np.hstack([STANDARD_LENGTH, np.ones((N, 1))]),
+    "log1p(abs(standardise(p.length)))": np.log1p(np.abs(STANDARD_LENGTH)),
+    "standardise(count { q where Link(p, q) })": (COUNT - COUNT.mean()) / COUNT.std(),
+    "normalise(smooth(p))": unit_rows(np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS),
+    "mean { q.words where Link(p, q) }": DIRECTED @ COUNTS / OUT_DEGREE,
+    "sum { q.words where Link(p, q) and q.length > 0 }": DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0)),
+    "sum { q.words where Link(p, m) and Link(m, q) }": DIRECTED @ DIRECTED @ COUNTS,
+    "sum { q.words where w in p.words and w in q.words }": (COUNTS > 0).astype(float) @ (COUNTS > 0).T @ COUNTS,
+    "sum { q.pixels where Link(p, q) }": DIRECTED @ PIXELS,
+    "mean { tfidf(q.words) where Link(q, p) }": DIRECTED.T
+    @ (COUNTS * IDF)
+    / np.maximum(DIRECTED.sum(axis=0), 1.0)[:, None],
+    "sum { standardise(q.length) where Link(p, q) }": DIRECTED @ STANDARD_LENGTH,
+    "mean { q.pixels where Link(p, q) }, p.length": np.hstack([DIRECTED @ PIXELS / OUT_DEGREE, KNOWN_LENGTH]),
+}
+
+
+@pytest.fixture(scope="module")
+def features():
+    """Return the feature matrix of each list of features."""
+    return ground_features(FEATURES)
+
+
+@pytest.mark.parametrize("body", FEATURES)
+def test_functions_and_aggregates_equal_dense_products(features, body):
+    np.testing.assert_allclose(features[body], FEATURES[body], rtol=1e-6, atol=1e-6)
 
 
 def test_names_in_aggregates_are_typed_by_bags():
@@ -191,10 +213,11 @@ def test_names_in_aggregates_are_typed_by_bags():
 def test_functions_equal_scikit_learn():
     preprocessing = pytest.importorskip("sklearn.preprocessing")
     text = pytest.importorskip("sklearn.feature_extraction.text")
+    found = ground_features(["normalise(tfidf(p.words))", "standardise(p.pixels)"])
     tfidf = text.TfidfTransformer().fit_transform(COUNTS).toarray()
-    np.testing.assert_allclose(values_of("normalise(tfidf(p.words))"), tfidf, rtol=1e-6)
+    np.testing.assert_allclose(found["normalise(tfidf(p.words))"], tfidf, rtol=1e-6)
     scaled = preprocessing.StandardScaler().fit_transform(PIXELS)
-    np.testing.assert_allclose(values_of("standardise(p.pixels)"), scaled)
+    np.testing.assert_allclose(found["standardise(p.pixels)"], scaled)
 
 
 def test_template_over_two_entities_and_gate():

@@ -65,3 +65,14 @@ def test_unsupported_column_of_an_arrow_file_is_named(tmp_path):
     feather.write_feather(table, str(tmp_path / "t.feather"))
     with pytest.raises(DataError, match=r"E203.*column 'h' of table 't' has the unsupported type halffloat"):
         Dataset(tmp_path)
+
+
+def test_frames_are_not_formatted(monkeypatch):
+    """The text of a data frame takes longer than reading a small one."""
+
+    def fail(frame):
+        raise AssertionError("a data frame was formatted")
+
+    monkeypatch.setattr(pd.DataFrame, "__repr__", fail)
+    dataset = Dataset({"t": pd.DataFrame({"a": [1]})})
+    assert dataset.location == "the given tables"

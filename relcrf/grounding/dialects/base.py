@@ -13,8 +13,13 @@ from relcrf.data.names import PLUGIN_PREFIX
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import plan as p
 
-TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "VARCHAR"}
-"""SQLGlot name of each output type."""
+TYPES = {
+    "integer": exp.DataType.Type.INT,
+    "bigint": exp.DataType.Type.BIGINT,
+    "double": exp.DataType.Type.DOUBLE,
+    "text": exp.DataType.Type.VARCHAR,
+}
+"""SQLGlot's type of each output type; SQLGlot would parse a name again for each cast."""
 
 CallWriter = Callable[..., exp.Expr]
 """Function that returns the SQL expression of a function call, given the SQL expressions of the arguments."""
@@ -53,12 +58,12 @@ class AbstractDialect(ABC):
         """Return SQL that selects all outputs of all bindings; a null is replaced by -1 in evidence, by 0 in features."""
         builder = self.select_builder(plan)
         values = [
-            _fill_missing(name, exp.cast(builder.term(term), TYPES[kind])).as_(name, quoted=True)
+            _fill_missing(name, exp.cast(builder.term(term), TYPES[kind], copy=False)).as_(name, quoted=True, copy=False)
             for name, term, kind in plan.outputs
         ]
         if not plan.is_distinct:
             return self.render(builder.select(values))
-        names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
+        names = [exp.column(name, quoted=True).as_(name, quoted=True, copy=False) for name, _, _ in plan.outputs]
         bindings = builder.select([*values, *builder.binding_columns()]).distinct()
         return self.render(exp.select(*names).from_(bindings.subquery("bindings")))
 
@@ -112,14 +117,17 @@ class SelectBuilder:
         """Return `SELECT columns FROM scans WHERE conditions`; the equalities of joins are conditions in WHERE."""
         conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for a, b in self.plan.equalities]
         conditions += [self.condition(f) for f in self.plan.filters]
-        select = exp.select(*columns)
+        select = exp.Select(expressions=list(columns))
         for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):
-            select = select.join(source, join_type="cross", copy=False) if k else select.from_(source, copy=False)
+            if k:
+                select.append("joins", exp.Join(this=source, kind="CROSS"))  # `Select.join` parses "CROSS JOIN"
+            else:
+                select = select.from_(source, copy=False)
         return select.where(*conditions, copy=False) if conditions else select
 
     def binding_columns(self) -> list[exp.Expr]:
         """Return the columns that identify a binding."""
-        return [column(c).as_(f"b{k}", quoted=True) for k, (_, c) in enumerate(self.plan.bindings)]
+        return [column(c).as_(f"b{k}", quoted=True, copy=False) for k, (_, c) in enumerate(self.plan.bindings)]
 
     def condition(self, node: p.Condition) -> exp.Expr:
         """Return the SQL of a condition. Conditions on nulls are false in plans, so `not` treats unknown as false."""
@@ -166,7 +174,7 @@ class SelectBuilder:
             case p.Lookup():
                 return self.lookup(node)
             case p.Indicator(condition):
-                return exp.cast(self._two_valued(condition), "INTEGER")
+                return exp.cast(self._two_valued(condition), TYPES["integer"], copy=False)
             case p.AggregateTerm():
                 aggregate = self.aggregate_subquery(node)
                 zero = [number_literal(0)]
@@ -221,7 +229,7 @@ def call(name: str | exp.Identifier, *arguments: exp.Expr) -> exp.Expr:
 
 def table(scan: p.Scan) -> exp.Expr:
     """Return a table with its alias."""
-    return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True)
+    return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True, copy=False)
 
 
 def column(node: p.Column) -> exp.Column:
@@ -244,4 +252,4 @@ def number_literal(value: int | float) -> exp.Expr:
 
 def as_double(value: exp.Expr) -> exp.Expr:
     """Return a number cast to double precision."""
-    return exp.cast(value, "DOUBLE")
+    return exp.cast(value, TYPES["double"])

@@ -40,14 +40,14 @@ ENDPOINT_COLUMNS = {
 ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
 """Usual names of the columns with the two ends of a link."""
 
-KEY_ENDING = r"(?<=..)(id|key|code|number|num|no|nr)$"
-"""Regular expression of the end of names of keys, such as `page_id`, `Order No.` and the German `Kunden-Nr.`"""
-
 CODE_WORDS = frozenset({"id", "key", "code"})
 """Last words of names of columns whose whole numbers are codes, such as `branch_id`; an `order_no` may be a position."""
 
 KEY_WORDS = CODE_WORDS | {"number", "num", "no", "nr"}
-"""Last words of names of keys."""
+"""Last words of names of keys, such as `Order No.` and the German `Kunden-Nr.`"""
+
+KEY_ENDING = rf"(?<=..)({'|'.join(sorted(KEY_WORDS))})$"
+"""Regular expression of the end of names of keys without blanks and punctuation."""
 
 AREA_COLUMNS = frozenset({"zip", "plz"})
 """Names of columns of postcodes."""

@@ -58,7 +58,9 @@ class AbstractDialect(ABC):
         """Return SQL that selects all outputs of all bindings; a null is replaced by -1 in evidence, by 0 in features."""
         builder = self.select_builder(plan)
         values = [
-            _fill_missing(name, exp.cast(builder.term(term), TYPES[kind], copy=False)).as_(name, quoted=True, copy=False)
+            _fill_missing(name, exp.cast(builder.term(term), TYPES[kind], copy=False)).as_(
+                name, quoted=True, copy=False
+            )
             for name, term, kind in plan.outputs
         ]
         if not plan.is_distinct:

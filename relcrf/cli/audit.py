@@ -115,7 +115,7 @@ def audit(
             print_table(title, columns, shown[name])
         print_line(
             f"{name}: audited {summary.labels:,} labels; {summary.improbable:,} have a more probable value; "
-            f"about {summary.expected_errors:,} are estimated to be wrong"
+            f"wrong or unusual: about {summary.expected_errors:,}"
         )
         if summary.joint:
             print_note(

@@ -56,8 +56,8 @@ MAX_SEARCH_LABELS = 500
 estimator, the smallest boosted trees. Its gain is then a lower estimate, because the model chooses between all estimators."""
 
 MAX_CLASSIFIER_STATES = 30
-"""Maximum number of values of the target for which a classifier is tried: its training takes time in proportion to them, on
-1,000 labels with 88 values two minutes."""
+"""Maximum number of values of the target for which a classifier is tried: its training takes time in proportion to them, and
+minutes on 1,000 labels with 88 values."""
 
 MAX_OPERATIONS = 1e8
 """Maximum number of operations for the Cholesky factor of linked numbers; they take 0.1 seconds in each of about 60 evaluations
@@ -147,7 +147,7 @@ class AggregateTrial:
 
 @dataclass(frozen=True)
 class ModelTrial:
-    """The scores of a proposed model on held-out labels, or the reason why the model was not tried.
+    """The scores of a proposed model on held-out labels, or the reason why they are missing.
 
     Args:
         scores: The score of each system: the majority value, `local` (without relations) and the model.

@@ -95,11 +95,11 @@ class AbstractDialect(ABC):
         return call("row", *terms)
 
     def sum_column(self, value: exp.Expr) -> exp.Expr:
-        """Return the sum of a column; it is null if there are no values."""
+        """Return the sum of a column, which is null for an empty column."""
         return exp.Sum(this=value)
 
     def mean_column(self, value: exp.Expr) -> exp.Expr:
-        """Return the mean of a column; it is null if there are no values."""
+        """Return the mean of a column, which is null for an empty column."""
         return exp.Avg(this=value)
 
 

@@ -30,7 +30,7 @@ from relcrf.inference.result import (
     Verdict,
     ignore_progress,
 )
-from relcrf.inference.spanning_trees import SpanningTrees, pair_information
+from relcrf.inference.spanning_trees import SpanningTrees, pair_information, reparametrise
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 from relcrf.kernels.pair_flooding import LANES
@@ -216,7 +216,7 @@ class BeliefPropagation(AbstractInference):
         beliefs.decode(network, tables, state, self._scratch, MAX_DECODING_SWEEPS, queue, queued, states)
         score, bound = self.scopes.score(potentials, states), np.inf
         if trees is not None and verdict.status != "diverged":
-            bound = trees.mean_best_score(self._reparametrise(potentials, network, state))
+            bound = trees.mean_best_score(reparametrise(self.scopes, potentials, network, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
         # Decoding may fail to find a possible state although one exists.
@@ -283,7 +283,7 @@ class BeliefPropagation(AbstractInference):
         Returns:
             The result of propagation with the best appearance probabilities, and its bound.
         """
-        reparametrised = self._reparametrise(potentials, found.network, found.state)
+        reparametrised = reparametrise(self.scopes, potentials, found.network, found.state)
         trees = found.trees
         assert trees is not None
         bound, step = trees.mean_log_partition(reparametrised), MAX_STEP
@@ -294,7 +294,7 @@ class BeliefPropagation(AbstractInference):
                 mixed = self._propagate(potentials, trees.mix(forest, step), maximum=False, start=found.state.message)
                 if self._is_possible(mixed):
                     assert mixed.trees is not None
-                    new = self._reparametrise(potentials, mixed.network, mixed.state)
+                    new = reparametrise(self.scopes, potentials, mixed.network, mixed.state)
                     new_bound = mixed.trees.mean_log_partition(new)
                     if new_bound <= bound - SUFFICIENT_DECREASE * step * gap:
                         found, trees, reparametrised, bound = mixed, mixed.trees, new, new_bound
@@ -554,23 +554,6 @@ class BeliefPropagation(AbstractInference):
         if found.verdict.status == "diverged":
             return False
         return not np.minimum.reduceat(found.state.n_impossible, self.scopes.state_start[:-1]).any()
-
-    def _reparametrise(self, potentials: Potentials, net: MessageNetwork, state: MessageState) -> Potentials:
-        """Return potentials with which the mean score over the spanning forests equals the score of the graph.
-
-        Every forest contains all nodes; the log potential of a pair is divided by the pair's appearance probability.
-        """
-        scopes = self.scopes
-        full, expanded = scopes.expand_agreements(potentials)
-        nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
-        message = np.where(state.message == -np.inf, 0.0, state.message)
-        factors = expanded.factors / np.repeat(net.appearance, np.diff(full.table_start))
-        factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
-        cell = np.arange(len(factors)) - full.table_start[factor]
-        second = scopes.cardinality[scopes.node[2 * factor + 1]]
-        factors -= message[net.message_start[2 * factor] + cell // second]
-        factors -= message[net.message_start[2 * factor + 1] + cell % second]
-        return Potentials(nodes, factors)
 
 
 def _build_tournament(keys: np.ndarray) -> np.ndarray:

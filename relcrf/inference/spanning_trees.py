@@ -11,6 +11,7 @@ from scipy.special import entr
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.result import UnsupportedGraphError
+from relcrf.kernels.messages import MessageNetwork, MessageState
 from relcrf.kernels.spanning import maximum_forest
 
 MIN_FORESTS = 8
@@ -144,3 +145,20 @@ def _heaviest_forest(scopes: Scopes, weight: np.ndarray) -> SpanningForest:
     chosen = np.zeros(scopes.n_factors, dtype=np.bool_)
     maximum_forest(scopes.n_nodes, scopes.node.reshape(-1, 2), weight, np.empty(0), chosen)
     return SpanningForest(scopes, np.flatnonzero(chosen))
+
+
+def reparametrise(scopes: Scopes, potentials: Potentials, net: MessageNetwork, state: MessageState) -> Potentials:
+    """Return potentials with which the mean score over the spanning forests equals the score of the graph.
+
+    Every forest contains all nodes; the log potential of a pair is divided by the pair's appearance probability.
+    """
+    full, expanded = scopes.expand_agreements(potentials)
+    nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
+    message = np.where(state.message == -np.inf, 0.0, state.message)
+    factors = expanded.factors / np.repeat(net.appearance, np.diff(full.table_start))
+    factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
+    cell = np.arange(len(factors)) - full.table_start[factor]
+    second = scopes.cardinality[scopes.node[2 * factor + 1]]
+    factors -= message[net.message_start[2 * factor] + cell // second]
+    factors -= message[net.message_start[2 * factor + 1] + cell % second]
+    return Potentials(nodes, factors)

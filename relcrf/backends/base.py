@@ -33,7 +33,6 @@ from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.learning.likelihood import (
     AbstractJointLikelihood,
     AbstractLikelihood,
-    hessian_diagonal_bound,
 )
 from relcrf.learning.moments import Moments, label_moments
 from relcrf.settings import field_types, setting_names
@@ -251,14 +250,19 @@ class AbstractLikelihoodSpec(ABC):
 
 @dataclass(frozen=True)
 class TotalLikelihood:
-    """The negative log-likelihood of a problem with any number of shards, as an objective of an optimiser."""
+    """The negative log-likelihood of a problem with any number of shards, as an objective of an optimiser.
+
+    Args:
+        is_coarse: Whether values and gradients are less accurate and take less time; see `AbstractLikelihood.evaluate_coarsely`.
+    """
 
     problem: Problem
     spec: AbstractLikelihoodSpec
+    is_coarse: bool = False
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient for weights of shape (layout.size,)."""
-        return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights))
+        return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights, is_coarse=self.is_coarse))
 
     @property
     def layout(self) -> WeightLayout:
@@ -283,12 +287,15 @@ class TotalLikelihood:
         return self.problem.map_reduce(partial(_label_moments, spec=self.spec, weights=weights))
 
 
-def _evaluate(problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray) -> tuple[float, np.ndarray]:
-    return problem.likelihood(spec)(weights)
+def _evaluate(
+    problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray, is_coarse: bool
+) -> tuple[float, np.ndarray]:
+    likelihood = problem.likelihood(spec)
+    return likelihood.evaluate_coarsely(weights) if is_coarse else likelihood(weights)
 
 
 def _curvature(problem: Problem, spec: AbstractLikelihoodSpec) -> np.ndarray:
-    return hessian_diagonal_bound(problem.likelihood(spec).graph)
+    return problem.likelihood(spec).curvature
 
 
 def _sizes(problem: Problem, spec: AbstractLikelihoodSpec) -> tuple[int, int]:

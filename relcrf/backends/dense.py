@@ -20,6 +20,10 @@ START_ACCURACY = 0.1
 iterations provide the curvature along flat directions: with 1, the likelihood of 20,000 pages without labelled neighbours is
 evaluated 33 times instead of 17 times, and an evaluation takes ten times as long as one of the pseudo-likelihood."""
 
+MIN_COARSE_EDGES = 1 << 16
+"""Minimum number of edges for which a stage with coarse propagation precedes the accurate one. On 100,000 pages without labelled
+neighbours, belief propagation runs 191 rounds instead of 247; on small graphs, the stage would save less than a second."""
+
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
@@ -90,10 +94,17 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         conditionals = problem.total_likelihood(PseudoLikelihoodSpec(self.device))
         accurate, initial = replace(self, tolerance=START_ACCURACY * self.tolerance), problem.graph.layout.initial
         pseudo = accurate.maximise("pseudo", conditionals, initial, monitor, keep_memory=True)
-        learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes, previous=pseudo)
+        coarse = None
+        if self.inference == "bp" and whole.sizes()[1] >= MIN_COARSE_EDGES:
+            objective = replace(whole, is_coarse=True)
+            found = self.maximise("coarse", objective, pseudo.point.copy, monitor, pseudo, keep_memory=True)
+            coarse = found if found.status == "converged" else None
+        learned = self.fit_weights(whole, pseudo.point.copy, monitor, *sizes, previous=pseudo, coarse=coarse)
         if pseudo.gradient_norm <= self.tolerance * pseudo.initial_gradient_norm:
             pseudo = replace(pseudo, status="converged")
-        return replace(learned, stages=(("pseudo", replace(pseudo, steps=(), changes=())), *learned.stages))
+        earlier = {"pseudo": pseudo} if coarse is None else {"pseudo": pseudo, "coarse": coarse}
+        stages = ((name, replace(state, steps=(), changes=())) for name, state in earlier.items())
+        return replace(learned, stages=(*stages, *learned.stages))
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         if self.objective == "pseudo":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -38,6 +39,9 @@ TRANSFERRED_MEMORY = 40
 evaluates the likelihood 37, 37 and 40 times (three draws) without the memory of the pseudo-likelihood, 17, 31 and 14 times with
 20 steps, and 15, 23 and 14 times with 40 steps."""
 
+MAX_COARSE_ERROR = 1e-4
+"""Maximum relative error of the value at the end of a coarse stage for which learning continues from there."""
+
 
 def maximise_likelihood(
     stage: str,
@@ -47,6 +51,7 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
     previous: OptimiserState | None = None,
+    coarse: OptimiserState | None = None,
     *,
     keep_memory: bool = False,
 ) -> OptimiserState:
@@ -56,6 +61,8 @@ def maximise_likelihood(
         l2: L2 penalty strength for templates that specify no `l2`.
         previous: Final state of a stage with a similar Hessian. Its memory is the initial memory of a quasi-Newton method;
             conjugate gradients, whose memory is the last search direction, ignore it.
+        coarse: Final state of a stage with a coarse objective. If its value is accurate, its weights and its memory replace
+            those of `start` and `previous`; otherwise, the coarse objective was misleading.
         keep_memory: Return the final state with the memory of the optimiser, which may be larger than the graph.
     """
     layout = objective.layout
@@ -81,7 +88,13 @@ def maximise_likelihood(
     if state is None and (warm_start := monitor.start_point(stage)) is not None:
         state = minimiser.update_status(_start(minimiser, evaluate, warm_start, layout.initial()))
     if state is None:
-        state = _start(minimiser, evaluate, start(), layout.initial())
+        begin = partial(_start, minimiser, evaluate, initial=layout.initial())
+        state = begin(start() if coarse is None else coarse.point)
+        if coarse is not None:
+            if abs(state.value - coarse.value) <= MAX_COARSE_ERROR * abs(state.value):
+                previous = coarse
+            else:
+                state = begin(start())
         if previous is not None and not isinstance(optimiser, ConjugateGradient):
             state = replace(state, steps=previous.steps, changes=previous.changes)
 
@@ -209,13 +222,14 @@ class AbstractLikelihoodBackend(AbstractBackend):
         start: Callable[[], np.ndarray],
         monitor: Monitor,
         previous: OptimiserState | None = None,
+        coarse: OptimiserState | None = None,
         *,
         keep_memory: bool = False,
     ) -> OptimiserState:
         """Return the final state of one optimisation; see `maximise_likelihood`."""
         optimiser = self._likelihood_optimiser
         return maximise_likelihood(
-            stage, objective, optimiser, self.l2, start, monitor, previous, keep_memory=keep_memory
+            stage, objective, optimiser, self.l2, start, monitor, previous, coarse, keep_memory=keep_memory
         )
 
     @property
@@ -229,14 +243,15 @@ class AbstractLikelihoodBackend(AbstractBackend):
         monitor: Monitor,
         *size_names: str,
         previous: OptimiserState | None = None,
+        coarse: OptimiserState | None = None,
     ) -> FitResult:
         """Learn weights in one stage.
 
         Args:
-            previous: See `maximise_likelihood`.
+            previous, coarse: See `maximise_likelihood`.
             size_names: Summary name of the number of nodes and, optionally, summary name of the number of edges.
         """
-        weights = self.maximise("weights", objective, start, monitor, previous)
+        weights = self.maximise("weights", objective, start, monitor, previous, coarse)
         return FitResult(
             {"weights": weights.point},
             (("weights", weights),),

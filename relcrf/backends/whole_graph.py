@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -176,6 +176,9 @@ class _CheckedInference(AbstractInference):
             return self.method.shared_marginals(potentials, with_factors)
         except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
+
+    def coarse(self) -> _CheckedInference:
+        return replace(self, method=self.method.coarse())
 
     def map_states(self, potentials: Potentials) -> MapStates:
         try:

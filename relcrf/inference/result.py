@@ -130,6 +130,10 @@ class AbstractInference(ABC):
         found = self.marginals(potentials.expand())
         return replace(found, factors=potentials.sum_tables(found.factors))
 
+    def coarse(self) -> AbstractInference:
+        """Return the method with less accurate results that take less time; most methods return themselves."""
+        return self
+
     def partition(self, potentials: Potentials) -> PartitionFunction:
         """Compute the log partition function; some methods need less time than for marginals."""
         return self.marginals(potentials).partition

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from relcrf.inference.forest import (
 from relcrf.inference.result import AbstractInference, Marginals
 from relcrf.learning.lbfgs import Objective
 from relcrf.learning.node_passes import node_counts, node_potentials, reads_scattered_rows
+
+Expectation = Callable[[np.ndarray, np.ndarray | None], tuple[float, np.ndarray]]
+"""A function with the arguments and results of `AbstractJointLikelihood.expectation`."""
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
@@ -62,6 +65,15 @@ class AbstractLikelihood(ABC):
     @abstractmethod
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient at the given weights, shape (layout.size,)."""
+
+    @cached_property
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the Hessian's diagonal for equally likely states, shape (layout.size,)."""
+        return hessian_diagonal_bound(self.graph)
+
+    def evaluate_coarsely(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value and the gradient, less accurate and in less time if the inference method can do so."""
+        return self(weights)
 
 
 class AbstractJointLikelihood(AbstractLikelihood):
@@ -94,11 +106,15 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return clamping_tables(self.graph, self.states)
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_partition, expected = self.expectation(weights, self.evidence_tables)
+        return self._evaluate(weights, self.expectation)
+
+    def _evaluate(self, weights: np.ndarray, expectation: Expectation) -> tuple[float, np.ndarray]:
+        """Return the value and the gradient, computed by a function with the arguments and results of `expectation`."""
+        log_partition, expected = expectation(weights, self.evidence_tables)
         if (self.states >= 0).all():
             # The score is the dot product of the observed counts and the weights.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
-        clamped, observed = self.clamped_expectation(weights)
+        clamped, observed = expectation(weights, self._label_tables)
         return log_partition - clamped, expected - observed
 
     def clamped_expectation(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -322,23 +338,36 @@ class InferredLikelihood(AbstractJointLikelihood):
     def _inference(self) -> AbstractInference:
         return self.method(self._compact.scopes)
 
+    @cached_property
+    def _coarse_inference(self) -> AbstractInference:
+        return self._inference.coarse()
+
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
+        return self._expectation(weights, added_potentials, self._inference)
+
+    def evaluate_coarsely(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        return self._evaluate(weights, partial(self._expectation, inference=self._coarse_inference))
+
+    def _expectation(
+        self, weights: np.ndarray, added_potentials: np.ndarray | None, inference: AbstractInference
+    ) -> tuple[float, np.ndarray]:
         graph, shared = self._compact, self._shared_tables
         if shared is None:
-            found = self.marginals(weights, added_potentials)
+            found = inference.marginals(self._potentials(weights, added_potentials))
             return found.log_partition, graph.counts(Potentials(found.nodes, found.factors))
         potentials = shared.potentials(weights)
         if added_potentials is not None:
             potentials = replace(potentials, nodes=potentials.nodes + added_potentials)
-        found = self._inference.shared_marginals(potentials)
+        found = inference.shared_marginals(potentials)
         return found.log_partition, shared.graph.counts(Potentials(found.nodes, found.factors))
 
     def marginals(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Marginals:
         """Return the result of inference; `added_potentials` is added to the log potentials of the nodes."""
+        return self._inference.marginals(self._potentials(weights, added_potentials))
+
+    def _potentials(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Potentials:
         nodes, factors = self._compact.potentials(weights)
-        return self._inference.marginals(
-            Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
-        )
+        return Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
 
 
 def square_features(graph: ReducedGraph) -> ReducedGraph:

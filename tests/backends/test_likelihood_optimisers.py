@@ -6,10 +6,12 @@ from answers import MARKOV, RING, TREE, tables
 
 import relcrf
 from relcrf import api
-from relcrf.backends import likelihood_backend
+from relcrf.backends import dense, likelihood_backend
 from relcrf.backends.base import Monitor
 from relcrf.backends.likelihood_backend import LIKELIHOOD_OPTIMISERS
 from relcrf.errors import UsageError
+from relcrf.execution.serial import SerialExecutor
+from relcrf.inference import belief_propagation
 
 MODEL = relcrf.parse(MARKOV)
 EXACT = {"tolerance": 1e-8, "max_iterations": 2000}
@@ -76,9 +78,11 @@ def test_interrupted_training_gives_identical_bits(groundings, optimiser, stage)
 
 
 @pytest.mark.parametrize("optimiser", LIKELIHOOD_OPTIMISERS)
-@pytest.mark.parametrize("stage", ["pseudo", "weights"])
-def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage):
-    """The memory of the first stage is part of the initial state of the second stage."""
+@pytest.mark.parametrize("stage", ["pseudo", "weights", "coarse"])
+def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage, monkeypatch):
+    """The memory of a stage is part of the initial state of the next stage."""
+    if stage == "coarse":
+        monkeypatch.setattr(dense, "MIN_COARSE_EDGES", 0)
     monitor = InterruptingMonitor(stage)
     with pytest.raises(Interrupted):
         api.fit(MODEL, groundings["ring"], "dense", monitor=monitor, optimiser=optimiser)
@@ -86,6 +90,45 @@ def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage
     whole = api.fit(MODEL, groundings["ring"], "dense", optimiser=optimiser).learned
     assert whole.converged
     np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
+
+
+class StageRecorder(Monitor):
+    """A monitor that records the last iteration of each stage."""
+
+    def __init__(self):
+        self.iterations = {}
+
+    def step(self, stage, state, max_iterations):
+        self.iterations[stage] = state.iteration
+
+
+def fit_with_coarse_stage(grounding, monkeypatch, executor=None):
+    monkeypatch.setattr(dense, "MIN_COARSE_EDGES", 0)
+    recorder = StageRecorder()
+    learned = api.fit(MODEL, grounding, "dense", monitor=recorder, executor=executor).learned
+    monkeypatch.undo()
+    return recorder.iterations, learned
+
+
+def test_coarse_propagation_saves_accurate_evaluations(groundings, monkeypatch):
+    recorder = StageRecorder()
+    expected = api.fit(MODEL, groundings["ring"], "dense", monitor=recorder, tolerance=1e-7).learned.vectors["weights"]
+    for executor in (None, SerialExecutor()):
+        iterations, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch, executor)
+        assert list(iterations) == ["pseudo", "coarse", "weights"]
+        assert iterations["weights"] < recorder.iterations["weights"] // 2
+        np.testing.assert_allclose(learned.vectors["weights"], expected, atol=1e-3)
+
+
+def test_misleading_coarse_propagation_changes_nothing(groundings, monkeypatch):
+    """If coarse values are wrong, as after a single round of propagation, the weights are those without the coarse stage."""
+    monkeypatch.setattr(belief_propagation, "MAX_ROUNDS_PER_STEP", 1)
+    expected = api.fit(MODEL, groundings["ring"], "dense").learned.vectors["weights"]
+    monkeypatch.setattr(belief_propagation, "COARSE_TOLERANCE", np.inf)
+    monkeypatch.setattr(likelihood_backend, "MAX_COARSE_ERROR", 1e-12)  # the links of this graph are weak
+    iterations, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch)
+    assert iterations["coarse"] > 0
+    np.testing.assert_array_equal(learned.vectors["weights"], expected)
 
 
 def test_memory_of_the_pseudo_likelihood_does_not_change_the_optimum(groundings, monkeypatch):

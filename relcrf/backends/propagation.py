@@ -426,7 +426,7 @@ class IndependentMarginalsSpec(AbstractLikelihoodSpec):
         vectors: The vectors of the backend, except the weights.
     """
 
-    backend: AbstractPropagationBackend
+    backend: AbstractBackend
     vectors: tuple[tuple[str, SharedVector], ...]
 
     def likelihood(self, problem: Problem) -> IndependentMarginals:

@@ -5,16 +5,23 @@ Source: Besag, Statistical analysis of non-lattice data (1975); in relational mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.absent_links import absent_links, measure_assortativity
 from relcrf.backends.base import AbstractLikelihoodSpec, FitResult, Monitor, Problem
-from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend
-from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
+from relcrf.backends.exact import UnaryLikelihoodSpec
+from relcrf.backends.inference_result import InferenceResult, run_inference
+from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, learn_unary
+from relcrf.backends.propagation import IndependentMarginalsSpec
+from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
+from relcrf.inference.result import Observer, ignore_progress
 from relcrf.learning.conditional_likelihood import GpuConditionalLikelihood
 from relcrf.learning.counted_terms import conditional_likelihood
 from relcrf.learning.likelihood import AbstractJointLikelihood
@@ -52,9 +59,14 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         chains: Number of chains, for sampling methods.
         seed: Seed of sampling methods.
         device: `cpu`, or `gpu` to compute the pseudo-likelihood and belief propagation on a CUDA GPU.
+        balanced: Whether predictions include the evidence of absent links (see `inference/balance.py`), for graphs in which few
+            labels are known: the sizes of the classes then stay near those that backend `local` predicts. Use it with
+            `inference=bp`.
+        assortativity: Tendency of links to join equal classes, up to 1, for `balanced`; 0 measures it on the labels.
 
     Raises:
-        UsageError: If `inference` has an unknown value, or `device` is `gpu` and the inference method cannot use a GPU.
+        UsageError: If `inference` has an unknown value, `device` is `gpu` and the inference method cannot use a GPU, or
+            `balanced` is used with another method than `bp`, or with a GPU.
     """
 
     name: ClassVar[str] = "pseudo"
@@ -67,20 +79,75 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     chains: int = 4
     seed: int = 0
     device: str = "cpu"
+    balanced: bool = False
+    assortativity: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_device(self.device)
+        if self.balanced and (self.inference, self.device) != ("bp", "cpu"):
+            self._reject_setting("balanced", "use --set inference=bp on the CPU")
+        if not 0.0 <= self.assortativity <= 1.0:
+            self._reject_setting("assortativity", "use a number from 0 to 1")
+
+    @property
+    def unshardable_reason(self) -> str:
+        return "the sizes of classes depend on the whole graph (balanced=True)" if self.balanced else ""
+
+    @property
+    def labels_separate(self) -> bool:
+        return not self.balanced
 
     def fit_labels(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_labels(problem, "pseudo-likelihood needs every neighbour's state", "use --backend ess")
-        return self.fit_weights(
+        learned = self.fit_weights(
             problem.total_likelihood(PseudoLikelihoodSpec(self.device)),
             problem.graph.layout.initial,
             monitor,
             "variables",
         )
+        if not self.balanced:
+            return learned
+        self._require_unsharded(problem)
+        unary = learn_unary(problem, self.name, self._likelihood_optimiser, self.l2, monitor)
+        assortativity = self.assortativity or measure_assortativity(problem)
+        return replace(
+            learned,
+            vectors={**learned.vectors, "unary": unary.vectors["weights"]},
+            stages=(*unary.stages, *learned.stages),
+            settings={"assortativity": assortativity},
+            summary={**learned.summary, "assortativity": assortativity},
+        )
+
+    def infer(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceResult:
+        if not self.balanced:
+            return super().infer(problem, vectors, observe)
+        self._require_unsharded(problem)
+        local = run_inference(UnaryLikelihoodSpec(self.name).inference_task(problem, vectors["unary"]))
+        balance = absent_links(problem, local.marginals, self.assortativity)
+        spec = self._whole_graph_spec
+        task = spec.inference_task(problem, vectors["weights"])
+        task = replace(task, method=lambda scopes: spec.balanced_method(scopes, balance, observe))
+        return replace(run_inference(task), find_map_states=None)
+
+    @property
+    def _whole_graph_spec(self) -> WholeGraphSpec:
+        return WholeGraphSpec(self.name, self.inference)
+
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        if self.balanced:
+            message = f"backend '{self.name}' has no inference tasks of single variables with balanced=True"
+            raise UsageError(Diagnostic("E368", message, hint="train again with --backend ess"))
+        return super().inference_tasks(problem, vectors)
+
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:  # type: ignore[override]
+        if not self.balanced:
+            return super().joint_likelihood(problem, vectors)
+        others = {name: problem.share_vector(vector) for name, vector in vectors.items() if name != "weights"}
+        return IndependentMarginalsSpec(self, tuple(others.items()))
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> PseudoLikelihoodSpec:
         return PseudoLikelihoodSpec(self.device)

@@ -18,6 +18,8 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.edge_classes import shared_edge_tables, with_table_classes
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials, TableSizeError, check_table_cells
+from relcrf.inference.balance import Balance
+from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.methods import METHODS, create_inference, text_setting_names
 from relcrf.inference.result import (
     AbstractInference,
@@ -89,6 +91,10 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
             if graph.clique_terms or graph.table_class is None or shared_edge_tables(graph) is None:
                 raise self.table_error(error) from None
         return graph
+
+    def balanced_method(self, scopes: Scopes, balance: Balance, observe: Observer) -> AbstractInference:
+        """Return belief propagation with potentials of absent links."""
+        return _CheckedInference(scopes, BeliefPropagation(scopes, balance=balance, observe=observe), self)
 
     def table_error(self, error: TableSizeError) -> UsageError:
         """Return the error for tables that are too large."""

@@ -19,6 +19,7 @@ from relcrf.gpu.device import DEVICES
 from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.possible_states import is_impossible
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
+from relcrf.inference.balance import Balance, ClassPotentials
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import LaneMessages, PairLanes
 from relcrf.inference.result import (
@@ -31,6 +32,7 @@ from relcrf.inference.result import (
     ignore_progress,
 )
 from relcrf.inference.spanning_trees import SpanningTrees, pair_information, reparametrise
+from relcrf.inference.tournament import build_tournament
 from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 from relcrf.kernels.pair_flooding import LANES
@@ -110,6 +112,8 @@ class BeliefPropagation(AbstractInference):
         device: `cpu` or `gpu`, a CUDA GPU for ordinary flooding on pairwise graphs. The GPU runs the rounds and computes the
             marginals and the log partition function; most probable states are decoded on the CPU.
         observe: Callback that receives the current verdict after some rounds.
+        balance: Expected sizes of the classes, for marginals of ordinary propagation with schedule `flooding` on the CPU. The log
+            partition function is then nan.
 
     Raises:
         ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted, or the device is a GPU, and a
@@ -128,6 +132,7 @@ class BeliefPropagation(AbstractInference):
     seed: int = 0
     device: str = "cpu"
     observe: Observer = ignore_progress
+    balance: Balance | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in ("flooding", "blocks", "sequential", "residual"):
@@ -146,6 +151,8 @@ class BeliefPropagation(AbstractInference):
             raise ValueError(
                 "device 'gpu' supports only ordinary propagation with schedule 'flooding'; use device 'cpu'"
             )
+        if self.balance is not None and (self.schedule, self.device, self.appearance) != ("flooding", "cpu", None):
+            raise ValueError("'balance' supports only ordinary propagation with schedule 'flooding' on the CPU")
 
     def marginals(self, potentials: Potentials) -> Marginals:
         return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials))
@@ -178,8 +185,8 @@ class BeliefPropagation(AbstractInference):
         nodes = self._linear_potentials(potentials.nodes)
         groups = self._lane_groups(potentials, maximum=False)
         tolerance = self._stopping_residual(potentials.nodes, potentials.tables)
-        verdict, product = self._run_flooding(groups, nodes, nodes, tolerance)
-        value = 0.0
+        verdict, product = self._run_flooding(groups, nodes, nodes, tolerance, classes=self._class_potentials())
+        value = 0.0 if self.balance is None else np.nan
         for group in groups:
             value += group.sum_beliefs(potentials, product, factors)
         product = product[: len(nodes)]
@@ -205,7 +212,11 @@ class BeliefPropagation(AbstractInference):
                 found.network, found.tables, found.state, self._scratch, count, belief, nodes, factors
             )
         )
+        value = value if self.balance is None else np.nan
         return Marginals(value if bound is None else bound, nodes, factors, found.verdict)
+
+    def _class_potentials(self) -> ClassPotentials | None:
+        return None if self.balance is None else ClassPotentials(self.balance, self.scopes)
 
     def _failed_marginals(self, potentials: SharedPotentials, found: Marginals) -> Marginals:
         """Return marginals whose log partition is -inf if no joint state is possible, or nan if propagation has only failed."""
@@ -335,7 +346,9 @@ class BeliefPropagation(AbstractInference):
         tables = self._message_tables(scaled, maximum, not linear, with_linear_values)
         state = self._initial_state(net, tables, start)
         if is_flooding:
-            verdict = self._flood_all(net, tables, state, scaled, tolerance)
+            classes = None if maximum else self._class_potentials()
+            verdict = self._flood_all(net, tables, state, scaled, tolerance, classes)
+            scaled = scaled if classes is None else scaled._replace(nodes=scaled.nodes + classes.of_states())
         else:
             verdict = self._iterate(self._make_step(net, tables, state, tolerance), tolerance)
         message = np.log(state.message, out=state.message) if linear else state.message
@@ -451,7 +464,7 @@ class BeliefPropagation(AbstractInference):
         n_slots = len(self.scopes.node)
         pending, change = np.empty_like(state.message), np.empty(n_slots)
         schedules.compute_pending(net, tables, state, self._scratch, pending, change)
-        largest = _build_tournament(change)
+        largest = build_tournament(change)
 
         def commit(rounds: int) -> float:
             if np.isnan(change).any():
@@ -494,6 +507,7 @@ class BeliefPropagation(AbstractInference):
         state: MessageState,
         potentials: Potentials,
         tolerance: float,
+        classes: ClassPotentials | None,
     ) -> Verdict:
         """Run the flooding schedule; linear messages of pairs are updated in vectorised lanes, others factor by factor."""
         scopes, groups = self.scopes, []
@@ -513,8 +527,11 @@ class BeliefPropagation(AbstractInference):
             n_impossible, next_n_impossible = next_n_impossible, n_impossible
             return float(residual)
 
+        if classes is not None and tables.log:
+            classes.log_weights = lambda product: np.where(n_impossible > 0, -np.inf, product)
         nodes = np.where(is_impossible, 0.0, tables.nodes)
-        verdict, _ = self._run_flooding(groups, nodes, state.product, tolerance, flood_others if len(others) else None)
+        update_others = flood_others if len(others) else None
+        verdict, _ = self._run_flooding(groups, nodes, state.product, tolerance, update_others, classes)
         for group in groups:
             group.lanes.store_messages(group.message, state.message, net.message_start[scopes.start])
         return verdict
@@ -526,16 +543,18 @@ class BeliefPropagation(AbstractInference):
         product: np.ndarray,
         tolerance: float,
         flood_others: Callable[[np.ndarray, np.ndarray], float] | None = None,
+        classes: ClassPotentials | None = None,
     ) -> tuple[Verdict, np.ndarray]:
         """Run the schedule, and return the products of the nodes, followed by those of the dummy nodes of `PairLanes`.
 
         Args:
             nodes, product: Node potentials, and products with the initial messages.
             flood_others: Function that updates other messages like `LaneMessages.flood`, and returns the residual.
+            classes: Log potentials of classes, updated in each round, and added to `nodes` and `product`.
         """
         padding = np.ones(int(self.scopes.cardinality.max(initial=1)))
         nodes, product = np.concatenate((nodes, padding)), np.concatenate((product, padding))
-        next_product, n_rounds = np.empty_like(product), 0
+        next_product, n_rounds, n_states = np.empty_like(product), 0, int(self.scopes.state_start[-1])
         n_parallel = PARALLEL_ROUNDS if self.schedule == "blocks" and flood_others is None else self.max_iterations
 
         def flood(rounds: int) -> float:
@@ -550,6 +569,8 @@ class BeliefPropagation(AbstractInference):
                 if flood_others is not None:
                     change = float(np.maximum(change, flood_others(product, next_product)))
                 product, next_product = next_product, product
+                if classes is not None:
+                    change = float(np.maximum(change, classes.update(nodes[:n_states], product[:n_states])))
             return change
 
         verdict = self._iterate(flood, tolerance)
@@ -560,20 +581,6 @@ class BeliefPropagation(AbstractInference):
         if found.verdict.status == "diverged":
             return False
         return not np.minimum.reduceat(found.state.n_impossible, self.scopes.state_start[:-1]).any()
-
-
-def _build_tournament(keys: np.ndarray) -> np.ndarray:
-    """Return the tournament tree of nonnegative keys; see `send_by_residual`.
-
-    The keys are the leaves, each parent is the maximum of its two children, and the root is at index 1.
-    """
-    n = 1 << max(len(keys) - 1, 0).bit_length()
-    largest = np.zeros(2 * n)
-    largest[n : n + len(keys)] = keys
-    while n > 1:
-        largest[n // 2 : n] = largest[n : 2 * n].reshape(-1, 2).max(axis=1)
-        n //= 2
-    return largest
 
 
 @dataclass(frozen=True)

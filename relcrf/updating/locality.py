@@ -68,7 +68,8 @@ def global_training_reason(system: AbstractBackend, protocol: TrainingProtocol) 
 
 def is_local_inference(system: AbstractBackend, verdict: Verdict) -> bool:
     """Return True if the probabilities do not depend on other components, up to the tolerance of the method."""
-    return verdict.status == "exact" or (verdict.is_good and getattr(system, "inference", "") == "bp")
+    is_local = verdict.status == "exact" or (verdict.is_good and getattr(system, "inference", "") == "bp")
+    return is_local and not getattr(system, "balanced", False)
 
 
 def _unconnected_scopes(spec: ModelSpec, declared: Template | DerivedRelation) -> Iterator[NameScope]:

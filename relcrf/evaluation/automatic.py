@@ -320,9 +320,11 @@ class _Search:
 
     def _best_relational(self, local: BackendTrial) -> BackendTrial:
         """Return the best trial of `local` and of the backends that use relations."""
-        pseudo = make_backend("pseudo", inference="bp")
+        # Without known labels, propagation may assign one class to nearly all variables of another graph, even if it does not
+        # do so here.
+        pseudo = make_backend("pseudo", inference="bp", balanced=self._lacks_evidence)
         if self.is_large:
-            return self._better(self._better(local, self._try(make_backend("ess"))), self._try(pseudo))
+            return self._best_of_two(local, self._try(make_backend("ess")), self._try(pseudo))
         # Relations explain a part of the labels, so that the best penalty of features may differ from that of `local`.
         # It is determined with `pseudo`, whose training is quickest, unless inference on larger factors is slow.
         index = UNARY_STRENGTHS.index(local.system.unary_l2)  # type: ignore[attr-defined]
@@ -331,8 +333,7 @@ class _Search:
         else:
             peer = self._try(_with_settings(pseudo, unary_l2=UNARY_STRENGTHS[index]), rival=local)
         penalty: dict[str, Any] = {"unary_l2": peer.system.unary_l2}  # type: ignore[attr-defined]
-        best = self._better(local, self._best_ess(penalty))
-        best = self._better(best, peer)
+        best = self._best_of_two(local, self._best_ess(penalty), peer)
         if not self.folds[0].whole_components:
             best = self._better(best, self._try(make_backend("propagate")))
             best = self._better(best, self._best_smooth(best, index))
@@ -344,6 +345,15 @@ class _Search:
             for prior in agreement_settings(self.problem.graph, labels):
                 best = self._better(best, self._try(_with_settings(pseudo, **penalty, **prior)))
         return best
+
+    def _best_of_two(self, local: BackendTrial, ess: BackendTrial, peer: BackendTrial) -> BackendTrial:
+        """Return the best of `local`, `ess` and `pseudo`; the first one that is not clearly worse than the next ones.
+
+        Without known labels, `ess` on all edges comes after balanced propagation of `pseudo`, which is more robust.
+        """
+        edges = ess.fits[0].settings.get("edges", getattr(ess.system, "edges", "")) if ess.fits else ""
+        first, second = (peer, ess) if self._lacks_evidence and edges == "all" else (ess, peer)
+        return self._better(self._better(local, first), second)
 
     def _best_ess(self, settings: Mapping[str, Any]) -> BackendTrial:
         """Return the best trial of `ess` over the methods of inference, which use the same weights."""
@@ -490,8 +500,7 @@ class _Search:
         Args:
             standard_errors: Minimum gain in standard errors if the predicted graph has no labels.
         """
-        fold = self.folds[0]
-        if first.system.name == "local" or (fold.has_evidence and not fold.whole_components):
+        if first.system.name == "local" or not self._lacks_evidence:
             limits = (0.0, 0.0)
         else:
             limits = (standard_errors, MIN_GAIN_WITHOUT_EVIDENCE)
@@ -528,6 +537,11 @@ class _Search:
             vectors = scale_weights(query, learned.vectors, scale)
             predictions.append(self._predict(fold, best.system, learned, vectors))
         return tuple(predictions)
+
+    @cached_property
+    def _lacks_evidence(self) -> bool:
+        """Whether no label is known in the part of the graph that is predicted."""
+        return not self.folds[0].has_evidence or self.folds[0].whole_components
 
     @cached_property
     def _labelled(self) -> np.ndarray:

@@ -17,9 +17,6 @@ import numpy as np
 
 from relcrf.graph.scopes import Scopes
 
-SLOWER = 0.5
-"""Factor of the rate of change after the potentials oscillated."""
-
 
 @dataclass(frozen=True, eq=False)
 class Balance:
@@ -39,15 +36,15 @@ class Balance:
 class ClassPotentials:
     """The log potentials of classes during propagation.
 
-    They follow the sizes of the classes from round to round. If they oscillate, they follow more slowly; the fixed point is
-    the same. `log_weights` is a function that replaces log products of impossible states by -inf; None if products are linear.
+    In each round, a Newton step with the diagonal of the Jacobian leads towards the potentials that the sizes of the classes
+    imply, given the messages. Potentials that merely followed the sizes of the last round would oscillate on some graphs.
+    `log_weights` is a function that replaces log products of impossible states by -inf; None if products are linear.
     """
 
     def __init__(self, balance: Balance, scopes: Scopes) -> None:
         self.log_weights: Callable[[np.ndarray], np.ndarray] | None = None
         self._balance, self._scopes = balance, scopes
         self._values = np.zeros(len(balance.expected))
-        self._step, self._rate = np.zeros_like(self._values), 1.0
 
     def of_states(self) -> np.ndarray:
         """Return the log potential of each state of each node, shape (state_start[-1],)."""
@@ -59,25 +56,25 @@ class ClassPotentials:
         Args:
             nodes, product: Node potentials, and products of node potentials and messages, shape (state_start[-1],).
         """
-        balance, scopes = self._balance, self._scopes
-        if self.log_weights is None:
-            weights = product
-        else:
+        start, cardinality, state_class = (
+            self._scopes.state_start[:-1],
+            self._scopes.cardinality,
+            self._balance.state_class,
+        )
+        weights = product
+        if self.log_weights is not None:
             logs = self.log_weights(product)
-            weights = np.exp(logs - np.repeat(np.maximum.reduceat(logs, scopes.state_start[:-1]), scopes.cardinality))
-        total = np.add.reduceat(weights, scopes.state_start[:-1])
-        marginals = weights / np.repeat(total, scopes.cardinality)
-        sizes = np.bincount(balance.state_class, marginals, len(balance.expected))
-        step = self._rate * (balance.strength * (balance.expected - sizes) - self._values)
-        if float(step @ self._step) < 0.0 and float(np.abs(step).max()) > float(np.abs(self._step).max()):
-            self._rate *= SLOWER
-            step *= SLOWER
+            weights = np.exp(logs - np.repeat(np.maximum.reduceat(logs, start), cardinality))
+        marginals = weights / np.repeat(np.add.reduceat(weights, start), cardinality)
+        strength, expected = self._balance.strength, self._balance.expected
+        sizes = np.bincount(state_class, marginals, len(expected))
+        # The Jacobian contains the covariances of the states. The eigenvalues are at most twice the variances on the diagonal.
+        variances = 2.0 * np.bincount(state_class, marginals * (1.0 - marginals), len(expected))
+        step = (strength * (expected - sizes) - self._values) / (1.0 + strength * variances)
         self._values += step
-        self._step = step
-        change = step[balance.state_class]
         for values in (nodes, product):
             if self.log_weights is None:
-                values *= np.exp(change)
+                values *= np.exp(step)[state_class]
             else:
-                values += change
+                values += step[state_class]
         return float(np.abs(step).max(initial=0.0))

@@ -18,10 +18,10 @@ from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, learn_unary
 from relcrf.backends.propagation import IndependentMarginalsSpec
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.result import Observer, ignore_progress
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.result import AbstractInference, Observer, ignore_progress
 from relcrf.learning.conditional_likelihood import GpuConditionalLikelihood
 from relcrf.learning.counted_terms import conditional_likelihood
 from relcrf.learning.likelihood import AbstractJointLikelihood
@@ -125,23 +125,26 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     ) -> InferenceResult:
         if not self.balanced:
             return super().infer(problem, vectors, observe)
+        return replace(run_inference(self._balanced_task(problem, vectors, observe)), find_map_states=None)
+
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        return (self._balanced_task(problem, vectors),) if self.balanced else super().inference_tasks(problem, vectors)
+
+    def _balanced_task(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceTask:
+        """Return the inference task with the potentials of absent links; parts of the graph have none."""
         self._require_unsharded(problem)
         local = run_inference(UnaryLikelihoodSpec(self.name).inference_task(problem, vectors["unary"]))
         balance = absent_links(problem, local.marginals, self.assortativity)
-        spec = self._whole_graph_spec
-        task = spec.inference_task(problem, vectors["weights"])
-        task = replace(task, method=lambda scopes: spec.balanced_method(scopes, balance, observe))
-        return replace(run_inference(task), find_map_states=None)
+        spec = WholeGraphSpec(self.name, self.inference)
+        task = spec.inference_task(problem, vectors["weights"], observe)
 
-    @property
-    def _whole_graph_spec(self) -> WholeGraphSpec:
-        return WholeGraphSpec(self.name, self.inference)
+        def method(scopes: Scopes) -> AbstractInference:
+            is_whole = scopes.n_nodes == task.graph.n_nodes
+            return spec.balanced_method(scopes, balance, observe) if is_whole else task.method(scopes)
 
-    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        if self.balanced:
-            message = f"backend '{self.name}' has no inference tasks of single variables with balanced=True"
-            raise UsageError(Diagnostic("E368", message, hint="train again with --backend ess"))
-        return super().inference_tasks(problem, vectors)
+        return replace(task, method=method)
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:  # type: ignore[override]
         if not self.balanced:

@@ -1,12 +1,11 @@
 """Explanations: contributions are additive and equal the effect of removing factors; changes flip predictions."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
-from graphs import joint_score
+from graphs import all_states, joint_scores
 
 import relcrf
 from relcrf.api import Fit
@@ -73,11 +72,10 @@ def enumerated(fit, grounding, variable, *, hidden=(), without=()):
             replace(group, scope=tuple(np.asarray(s)[kept] for s in group.scope), features=group.features.take(kept))
         )
     graph = replace(graph, groups=tuple(groups))
-    total = np.full(graph.cardinality[variable], -np.inf)
-    for joint in product(*(range(graph.cardinality[v]) for v in free)):
-        states[free] = joint
-        total[states[variable]] = np.logaddexp(total[states[variable]], joint_score(graph, weights, states))
-    return total - np.logaddexp.reduce(total)
+    joint = all_states(graph.cardinality, states, free)
+    scores = joint_scores(graph, weights, joint)
+    total = [np.logaddexp.reduce(scores[joint[:, variable] == k]) for k in range(graph.cardinality[variable])]
+    return np.array(total) - np.logaddexp.reduce(scores)
 
 
 def assert_additive(one):

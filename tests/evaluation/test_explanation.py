@@ -1,6 +1,7 @@
 """Explanations: contributions are additive and equal the effect of removing factors; changes flip predictions."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,12 @@ def random_fit(data, backend="ess", seed=0, text=MODEL, **settings):
     rng = np.random.default_rng(seed)
     drawn = {key: rng.normal(size=len(value)) for key, value in fit.learned.vectors.items()}
     return Fit(replace(fit.learned, vectors={**fit.learned.vectors, "weights": drawn["weights"]}))
+
+
+@cache
+def default_fit(backend="ess"):
+    """Return `random_fit` of the default tables, which is trained once."""
+    return random_fit(tables(), backend)
 
 
 def enumerated(fit, grounding, variable, *, hidden=(), without=()):
@@ -125,8 +132,7 @@ def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):
 
 def test_neighbour_on_a_tree_contributes_the_effect_of_its_factors():
     """Removing the factors of one link changes the enumerated log odds by the contribution of that neighbour."""
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     grounding = fit.ground(relcrf.Dataset(data))
     found = fit.explain(grounding, "Page/1", against="a")
     values, checked = grounding.blocks[0].values, []
@@ -213,8 +219,7 @@ def test_closed_gates_have_no_contributions():
 
 
 def test_further_labels_can_be_hidden():
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     grounding = fit.ground(relcrf.Dataset(data))
     hidden = np.arange(8) == 2
     found = fit.explain(grounding, "Page/0", hidden=hidden)
@@ -229,8 +234,7 @@ def test_further_labels_can_be_hidden():
 )
 def test_changes_equal_changed_tables(page, backend):
     """Apply each single change to the tables and ground them again."""
-    data = tables()
-    fit = random_fit(data, backend)
+    data, fit = tables(), default_fit(backend)
     found = fit.flips(relcrf.Dataset(data), f"Page/{page}")
     asked = fit.explain(relcrf.Dataset(data), f"Page/{page}")
     kinds = set()
@@ -317,8 +321,7 @@ def test_predicted_relations_and_cliques():
     ],
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     with pytest.raises(UsageError) as raised:
         fit.explain(relcrf.Dataset(data), asked)
     (diagnostic,) = raised.value.diagnostics
@@ -338,8 +341,7 @@ def test_ambiguous_attribute_raises_error():
 
 
 def test_invalid_states_raise_error():
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     with pytest.raises(UsageError, match="unknown value 'd'"):
         fit.explain(relcrf.Dataset(data), "Page/0", against="d")
     answer = fit.explain(relcrf.Dataset(data), "Page/0").answer

@@ -26,13 +26,17 @@ def pages(labels, x=None, links=()):
     return relcrf.Dataset({"p": page, "l": {"p": [a for a, _ in links], "q": [b for _, b in links]}})
 
 
+def links_between(labels, links):
+    """Return the links of which both pages exist."""
+    return [pair for pair in links if all(int(end[1:]) < len(labels) for end in pair)]
+
+
 @cache
 def case_grounding(case):
     """Return the model and the training graph of a case, which all backends share."""
     train, _, x, links = CASES[case]
-    fitting = [pair for pair in links if int(pair[0][1:]) < len(train) and int(pair[1][1:]) < len(train)]
     model = relcrf.parse(LINKED)
-    return model, model.ground(pages(train, x, fitting))
+    return model, model.ground(pages(train, x, links_between(train, links)))
 
 
 def query_probabilities(model, grounding, test, backend):
@@ -70,9 +74,8 @@ CASES = {
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_small_and_extreme_tables(backend, case):
     train, test, x, links = CASES[case]
-    fitting = [pair for pair in links if int(pair[0][1:]) < len(train) and int(pair[1][1:]) < len(train)]
     found = query_probabilities(
-        *case_grounding(case), pages(test, x, fitting if len(test) == len(train) else ()), backend
+        *case_grounding(case), pages(test, x, links_between(train, links) if len(test) == len(train) else ()), backend
     )
     check(found, test.count(None))
     if backend == "ess" and case in ("one row", "all rows alike"):

@@ -79,12 +79,21 @@ def dense_distribution(graph: NumericGraph, point: NumberWeights) -> tuple[np.nd
     return mean, np.outer(scale, scale) * np.linalg.inv(dense_precision(point.pairs(graph)))
 
 
+def regression(covariance, known):
+    """Return the matrix of the regression of the other numbers on the known ones, and the covariance of its residuals.
+
+    Args:
+        known: Mask of the known numbers, shape (n,).
+    """
+    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, ~known)]).T
+    return gain, covariance[np.ix_(~known, ~known)] - gain @ covariance[np.ix_(known, ~known)]
+
+
 def condition(mean, covariance, values):
     """Return the mean and the covariance of the unknown numbers, nan in `values`, given the others."""
-    unknown, known = np.isnan(values), ~np.isnan(values)
-    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, unknown)]).T
-    expected = mean[unknown] + gain @ (values - mean)[known]
-    return expected, covariance[np.ix_(unknown, unknown)] - gain @ covariance[np.ix_(known, unknown)]
+    known = ~np.isnan(values)
+    gain, remaining = regression(covariance, known)
+    return mean[~known] + gain @ (values - mean)[known], remaining
 
 
 class PlainNumbers:
@@ -98,6 +107,7 @@ class PlainNumbers:
         self.attribute = graph.attribute
         pairs = self.model.weights.pairs(self.model.select(graph, ~np.isnan(self.values)))
         self.covariance = np.linalg.inv(dense_precision(pairs))
+        self.gain, self.conditional_covariance = regression(self.covariance, ~np.isnan(self.values))
 
     def means_and_scales(self, states):
         """Return the means and the deviations of the unlinked numbers in each joint state, two arrays of shape (n, n_numbers).
@@ -126,7 +136,9 @@ class PlainNumbers:
         return mean, np.exp(-0.5 * log_precision)
 
     def predict(self, states):
-        """Return the means and the deviations of the unknown numbers in each joint state, and the log density of the known ones.
+        """Return the means and the scales of the unknown numbers in each joint state, and the log density of the known ones.
+
+        The covariance of the unknown numbers is that of `conditional_covariance` times the scales of both numbers.
 
         Args:
             states: Joint states of the discrete variables, shape (n, n_variables).
@@ -139,10 +151,8 @@ class PlainNumbers:
         deviation = ((self.values - mean) / scale)[:, known]
         density = multivariate_normal(cov=self.covariance[np.ix_(known, known)]) if known.any() else None
         log_density = density.logpdf(deviation) - np.log(scale[:, known]).sum(axis=1) if density else 0.0
-        gain = np.linalg.solve(self.covariance[np.ix_(known, known)], self.covariance[np.ix_(known, ~known)])
-        variance = self.covariance[~known][:, ~known] - self.covariance[np.ix_(~known, known)] @ gain
-        means = mean[:, ~known] + scale[:, ~known] * (deviation @ gain)
-        return means, scale[:, ~known] * np.sqrt(variance.diagonal()), np.broadcast_to(log_density, len(states))
+        means = mean[:, ~known] + scale[:, ~known] * (deviation @ self.gain.T)
+        return means, scale[:, ~known], np.broadcast_to(log_density, len(states))
 
 
 def predict_plainly(fit, grounding, states):
@@ -151,15 +161,9 @@ def predict_plainly(fit, grounding, states):
     Args:
         states: State of each discrete variable.
     """
-    learned = fit.learned
-    vectors = learned.vectors_for(learned.extend_grounding(grounding))
-    model = NumberModel.from_vectors(vectors)
-    graph = numeric_graph(numeric_targets(grounding), states)
-    values = grounding.numbers[graph.variables]
-    known = ~np.isnan(values)
-    mean, covariance = dense_distribution(model.select(graph, known), model.weights)
-    marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
-    return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
+    plain = PlainNumbers(fit, grounding)
+    (means,), (scale,), (log_density,) = plain.predict(np.asarray(states)[None])
+    return means, np.outer(scale, scale) * plain.conditional_covariance, log_density
 
 
 def without(grounding, hidden):
@@ -193,10 +197,11 @@ def enumerate_states(fit, grounding) -> Enumeration:
     states[is_numeric] = 0
     weights = fit.learned.vectors_for(grounding)["weights"]
     joint = all_states(grounding.graph.cardinality, states, free)
-    means, deviations, log_density = PlainNumbers(fit, grounding).predict(joint)
+    plain = PlainNumbers(fit, grounding)
+    means, scales, log_density = plain.predict(joint)
     logs = joint_scores(discrete_part(grounding.graph), weights, joint) + log_density
-    total = float(np.logaddexp.reduce(logs))
-    return Enumeration(free, joint[:, free], np.exp(logs - total), means, deviations**2, total)
+    variances, total = scales**2 * plain.conditional_covariance.diagonal(), float(np.logaddexp.reduce(logs))
+    return Enumeration(free, joint[:, free], np.exp(logs - total), means, variances, total)
 
 
 def predict_by_enumeration(fit, grounding):

@@ -1,5 +1,7 @@
 """Tests of every installed backend on the same small problems."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,14 +30,19 @@ def model():
     return relcrf.load(resource_path("models", "webkb.rcrf"))
 
 
+@pytest.fixture(scope="module")
+def fits(web, model):
+    """Return a function that returns the result of a backend, which is trained once."""
+    return cache(lambda backend: model.fit(web, backend, **SETTINGS.get(backend, {})))
+
+
 def test_builtin_backends_are_entry_points():
     assert {"ess", "local"} <= set(ALL)
 
 
 @pytest.mark.parametrize("backend", GENERAL)
-def test_it_learns_and_predicts(web, model, backend):
-    fit = model.fit(web, backend, **SETTINGS.get(backend, {}))
-    found = fit.predict(web)
+def test_it_learns_and_predicts(web, model, fits, backend):
+    found = fits(backend).predict(web)
     probabilities = found.probabilities()
     assert probabilities.shape == (12, 5)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
@@ -47,8 +54,9 @@ def test_it_learns_and_predicts(web, model, backend):
 
 
 @pytest.mark.parametrize("backend", GENERAL)
-def test_it_is_deterministic(web, model, backend):
-    first, second = (model.fit(web, backend, **SETTINGS.get(backend, {})).learned.vectors for _ in range(2))
+def test_it_is_deterministic(web, model, fits, backend):
+    again = model.fit(web, backend, **SETTINGS.get(backend, {}))
+    first, second = (fit.learned.vectors for fit in (fits(backend), again))
     assert first.keys() == second.keys()
     for name, vector in first.items():
         np.testing.assert_array_equal(vector, second[name])

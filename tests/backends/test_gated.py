@@ -5,6 +5,7 @@ import pickle
 import re
 import shlex
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,12 +68,17 @@ def rows():
     return grounded(worlds.ROWS, worlds.rows())
 
 
-@pytest.mark.parametrize("gates", ["static", "evidence"])
-def test_links_that_do_not_matter_close(rows, gates):
+@pytest.fixture(scope="module")
+def trained(rows):
+    """Return a function that returns the fit with some settings, which is trained once."""
     model, grounding = rows
     given = random_mask(grounding, seed=105)
-    ungated = api.fit(model, grounding, "gated", observed=given, gates="none")
-    gated = api.fit(model, grounding, "gated", observed=given, gates=gates, message_cost=0.006)
+    return cache(lambda **settings: api.fit(model, grounding, "gated", observed=given, **settings))
+
+
+@pytest.mark.parametrize("gates", ["static", "evidence"])
+def test_links_that_do_not_matter_close(trained, gates):
+    ungated, gated = trained(gates="none"), trained(gates=gates, message_cost=0.006)
     other = worlds.rows(2000, seed=1)
     (without, every), (score, sent) = score_hidden(ungated, other), score_hidden(gated, other)
     assert score.accuracy > without.accuracy - 0.01
@@ -134,7 +140,8 @@ def test_optimisers_end_near_each_other(rows):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"optimiser": "smd", "batch_size": 20, "learning_rate": 1.0}, {"optimiser": "lbfgs"}]
+    "settings",
+    [{"optimiser": "smd", "batch_size": 20, "learning_rate": 1.0, "max_iterations": 40}, {"optimiser": "lbfgs"}],
 )
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
@@ -180,10 +187,8 @@ def test_penalties_leave_fixed_weights_alone():
 
 
 @pytest.mark.parametrize("schedule", ["joint", "alternating"])
-def test_each_schedule_closes_links_that_do_not_matter(rows, schedule):
-    model, grounding = rows
-    settings = {"observed": random_mask(grounding, seed=105), "message_cost": 0.006, "schedule": schedule}
-    fit = api.fit(model, grounding, "gated", **settings)
+def test_each_schedule_closes_links_that_do_not_matter(trained, schedule):
+    fit = trained(message_cost=0.006, schedule=schedule)
     score, sent = score_hidden(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.7 and sent < 4.0, "14 messages without gates"
 
@@ -617,7 +622,7 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
     predicted = api.load_fit(run).predict(relcrf.Dataset(folder / "others")).table()
     assert code == 0 and answer["predictions"]["Paper.topic"][0]["probability"] == predicted.columns["probability"][0]
     code, answer = json_command(
-        capsys, monkeypatch, "evaluate", model, "--data", data, "-b", "gated", "--split", "folds=3"
+        capsys, monkeypatch, "evaluate", model, "--data", data, "-b", "gated", "--split", "folds=3", *train[-2:]
     )
     assert code == 0 and answer["attributes"]["Paper.topic"]["accuracy"] > 0.8
     assert relcrf_command(capsys, monkeypatch, "report", run, "--out", tmp_path / "r.html")[0] == 0

@@ -1,5 +1,7 @@
 """Models that predict numbers, from tables to predictions, compared with dense Gaussian distributions and with enumeration."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from gaussians import predict_by_enumeration, predict_plainly
@@ -76,11 +78,16 @@ def without(tables, selected):
     return {**tables, "house": {**tables["house"], "price": prices}}
 
 
+@cache
+def mixed_fit(pairs):
+    return relcrf.parse(MIXED + pairs).fit(relcrf.Dataset(houses(80, 0, unknown=0.0)), "dense")
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("pairs", "tolerance"), [("", 1e-9), (NEAR_PRICES, 0.01)], ids=["alone", "linked"])
 def test_discrete_variables_and_numbers_inform_each_other(pairs, tolerance, seed):
     """Inference equals the enumeration of the kinds; expectation propagation is approximate."""
-    fit = relcrf.parse(MIXED + pairs).fit(relcrf.Dataset(houses(80, 0, unknown=0.0)), "dense")
+    fit = mixed_fit(pairs)
     grounding = fit.ground(relcrf.Dataset(houses(7, seed, unknown=0.4, unknown_kinds=0.5)))
     prediction = api.predict(fit, grounding, inference="enumeration")
     marginals, means, deviations = predict_by_enumeration(fit, grounding)
@@ -106,7 +113,7 @@ def test_estimates_without_a_factor_are_near_the_exact_results(linked, monkeypat
 
 
 def test_expectation_propagation_without_a_factor(monkeypatch):
-    fit = relcrf.parse(MIXED + NEAR_PRICES).fit(relcrf.Dataset(houses(80, 0, unknown=0.0)), "dense")
+    fit = mixed_fit(NEAR_PRICES)
     grounding = fit.ground(relcrf.Dataset(houses(30, 1, unknown=0.4, unknown_kinds=0.5)))
     exact = api.predict(fit, grounding)
     monkeypatch.setattr(gaussian, "MAX_FACTOR_ENTRIES", -1)

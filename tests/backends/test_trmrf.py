@@ -255,7 +255,7 @@ def test_a_run_folder_predicts_the_same_on_other_tables(traits, tmp_path):
     assert dense.verdict.is_good
 
 
-CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_iterations": 20}
+CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_iterations": 8}
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,10 @@ def test_unary_l2_does_not_depend_on_units(backend, settings):
     probabilities = {}
     for scale in ("1.0", "10.0"):
         model = relcrf.parse("\n".join(lines).replace("SCALE", scale))
+        grounding = model.ground(tables())
         for name, penalty in (("unary_l2", {"unary_l2": 0.1, "l2": 1.0}), ("l2", {"l2": 1.0})):
-            fit = api.fit(model, model.ground(tables()), backend, tolerance=1e-9, **penalty, **settings)
-            probabilities[name, scale] = api.predict(fit, model.ground(tables())).inferred.marginals
+            fit = api.fit(model, grounding, backend, tolerance=1e-9, **penalty, **settings)
+            probabilities[name, scale] = api.predict(fit, grounding).inferred.marginals
     np.testing.assert_allclose(probabilities["unary_l2", "1.0"], probabilities["unary_l2", "10.0"], atol=1e-5)
     assert np.abs(probabilities["l2", "1.0"] - probabilities["l2", "10.0"]).max() > 1e-3
 

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from graphs import joint_score
+from graphs import all_states, joint_scores
 from scipy.sparse import csr_array
 
 import relcrf
@@ -62,12 +62,8 @@ def enumerated_reductions(fit, grounding):
     """Return the free variables, and the expected reduction of each entropy by each label, shape (n, n), by enumeration."""
     graph, weights = grounding.graph, fit.learned.vectors_for(grounding)["weights"]
     free = np.flatnonzero(grounding.states < 0)
-    joint = np.empty((3,) * len(free))
-    states = grounding.states.copy()
-    for values in product(range(3), repeat=len(free)):
-        states[free] = values
-        joint[values] = joint_score(graph, weights, states)
-    joint = np.exp(joint - joint.max())
+    scores = joint_scores(graph, weights, all_states(graph.cardinality, grounding.states, free))
+    joint = np.exp(scores - scores.max()).reshape((3,) * len(free))
     joint /= joint.sum()
 
     def entropy(p):

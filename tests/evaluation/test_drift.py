@@ -62,11 +62,15 @@ def test_a_change_is_clear_only_if_it_is_large_and_no_chance():
 
 
 def test_chance_is_rarely_clear():
-    drifts = [
-        drift
-        for seed in range(40)
-        for drift in relcrf.parse(MODEL).fit(tables(60, seed), "local").drift(tables(60, seed + 100)).to_dicts()
-    ]
+    names = [f"{kind}{k}" for kind in ("size", "colour") for k in range(40)]
+    model = MODEL.replace("size: real", " ".join(f"{n}: {'real' if 'size' in n else 'Colour'}" for n in names))
+    first, second = ({"item": tables(60, 0)["item"][["id", "colour", "topic"]].copy()} for _ in range(2))
+    for offset, table in ((0, first["item"]), (100, second["item"])):
+        for k in range(40):
+            drawn = tables(60, k + offset)["item"]
+            table[f"size{k}"], table[f"colour{k}"] = drawn["size"], drawn["colour"]
+    drifts = relcrf.parse(model).fit(first, "local").drift(second).to_dicts()
+    assert len(drifts) == 82
     assert sum(drift["distance"] > MIN_DISTANCE for drift in drifts) > 10 and not any(d["clear"] for d in drifts)
 
 

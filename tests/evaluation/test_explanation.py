@@ -1,12 +1,12 @@
 """Explanations: contributions are additive and equal the effect of removing factors; changes flip predictions."""
 
 from dataclasses import replace
-from itertools import product
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
-from graphs import joint_score
+from graphs import all_states, joint_scores
 
 import relcrf
 from relcrf.api import Fit
@@ -60,6 +60,12 @@ def random_fit(data, backend="ess", seed=0, text=MODEL, **settings):
     return Fit(replace(fit.learned, vectors={**fit.learned.vectors, "weights": drawn["weights"]}))
 
 
+@cache
+def default_fit(backend="ess"):
+    """Return `random_fit` of the default tables, which is trained once."""
+    return random_fit(tables(), backend)
+
+
 def enumerated(fit, grounding, variable, *, hidden=(), without=()):
     """Return the log marginal of a variable by enumeration, without some of its factors given as (group, factor)."""
     graph, weights = grounding.graph, fit.learned.vectors_for(grounding)["weights"]
@@ -73,11 +79,10 @@ def enumerated(fit, grounding, variable, *, hidden=(), without=()):
             replace(group, scope=tuple(np.asarray(s)[kept] for s in group.scope), features=group.features.take(kept))
         )
     graph = replace(graph, groups=tuple(groups))
-    total = np.full(graph.cardinality[variable], -np.inf)
-    for joint in product(*(range(graph.cardinality[v]) for v in free)):
-        states[free] = joint
-        total[states[variable]] = np.logaddexp(total[states[variable]], joint_score(graph, weights, states))
-    return total - np.logaddexp.reduce(total)
+    joint = all_states(graph.cardinality, states, free)
+    scores = joint_scores(graph, weights, joint)
+    total = [np.logaddexp.reduce(scores[joint[:, variable] == k]) for k in range(graph.cardinality[variable])]
+    return np.array(total) - np.logaddexp.reduce(scores)
 
 
 def assert_additive(one):
@@ -127,8 +132,7 @@ def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):
 
 def test_neighbour_on_a_tree_contributes_the_effect_of_its_factors():
     """Removing the factors of one link changes the enumerated log odds by the contribution of that neighbour."""
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     grounding = fit.ground(relcrf.Dataset(data))
     found = fit.explain(grounding, "Page/1", against="a")
     values, checked = grounding.blocks[0].values, []
@@ -215,8 +219,7 @@ def test_closed_gates_have_no_contributions():
 
 
 def test_further_labels_can_be_hidden():
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     grounding = fit.ground(relcrf.Dataset(data))
     hidden = np.arange(8) == 2
     found = fit.explain(grounding, "Page/0", hidden=hidden)
@@ -231,8 +234,7 @@ def test_further_labels_can_be_hidden():
 )
 def test_changes_equal_changed_tables(page, backend):
     """Apply each single change to the tables and ground them again."""
-    data = tables()
-    fit = random_fit(data, backend)
+    data, fit = tables(), default_fit(backend)
     found = fit.flips(relcrf.Dataset(data), f"Page/{page}")
     asked = fit.explain(relcrf.Dataset(data), f"Page/{page}")
     kinds = set()
@@ -319,8 +321,7 @@ def test_predicted_relations_and_cliques():
     ],
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     with pytest.raises(UsageError) as raised:
         fit.explain(relcrf.Dataset(data), asked)
     (diagnostic,) = raised.value.diagnostics
@@ -340,8 +341,7 @@ def test_ambiguous_attribute_raises_error():
 
 
 def test_invalid_states_raise_error():
-    data = tables()
-    fit = random_fit(data)
+    data, fit = tables(), default_fit()
     with pytest.raises(UsageError, match="unknown value 'd'"):
         fit.explain(relcrf.Dataset(data), "Page/0", against="d")
     answer = fit.explain(relcrf.Dataset(data), "Page/0").answer

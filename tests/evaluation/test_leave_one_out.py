@@ -1,12 +1,11 @@
 """Leave-one-out conditionals equal those of enumeration, and those of inference with one hidden label."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
-from graphs import joint_score
+from graphs import all_states, joint_scores
 
 import relcrf
 from relcrf.api import Fit
@@ -65,12 +64,10 @@ def enumerated(grounding, weights, variable):
     """Return the distribution of a variable given all other labels, by enumeration."""
     graph, states = grounding.graph, grounding.states.copy()
     states[variable] = -1
-    free = np.flatnonzero(states < 0)
-    total = np.full(graph.cardinality[variable], -np.inf)
-    for joint in product(*(range(graph.cardinality[v]) for v in free)):
-        states[free] = joint
-        total[states[variable]] = np.logaddexp(total[states[variable]], joint_score(graph, weights, states))
-    return np.exp(total - np.logaddexp.reduce(total))
+    joint = all_states(graph.cardinality, states, np.flatnonzero(states < 0))
+    scores = joint_scores(graph, weights, joint)
+    share = np.exp(scores - np.logaddexp.reduce(scores))
+    return np.bincount(joint[:, variable], share, graph.cardinality[variable])
 
 
 @pytest.mark.parametrize("labelled", [1.0, 0.6])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from gaussians import predict_plainly
@@ -27,10 +29,16 @@ CASES = {
 }
 
 
+@cache
+def trained(text, backend):
+    """Return the fit of a backend and its edges, e.g. `ess tree`, which is trained once."""
+    name, _, edges = backend.partition(" ")
+    return relcrf.parse(text).fit(relcrf.Dataset(houses(60, 0)), name, **({"edges": edges} if edges else {}))
+
+
 def fit_and_ground(text, backend, unknown_kinds, seed=1, links=2.0):
     """Return a fit and a grounding of other houses with unknown prices."""
-    name, _, edges = backend.partition(" ")
-    fit = relcrf.parse(text).fit(relcrf.Dataset(houses(60, 0)), name, **({"edges": edges} if edges else {}))
+    fit = trained(text, backend)
     tables = houses(30, seed, unknown=0.5, unknown_kinds=unknown_kinds, links=links)
     return fit, tables, fit.ground(relcrf.Dataset(tables))
 

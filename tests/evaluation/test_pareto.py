@@ -24,6 +24,8 @@ import random_fields
 
 COSTS = (1e-2, 0.0, 1e-3, 3e-3, 3e-2)
 SETTINGS = {"batch_size": 20, "max_iterations": 60}
+SHORT = {**SETTINGS, "max_iterations": 3}
+"""Settings of tests whose results do not depend on the quality of the weights."""
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +120,11 @@ def test_folds_are_pooled(fields):
     _, grounding, hidden = fields
     first = hidden & (np.arange(len(hidden)) % 20 < 10)
     parts = [
-        api.pareto(grounding, (1e-3,), [Fold.from_test("1", one)], **SETTINGS).points[0]
+        api.pareto(grounding, (1e-3,), [Fold.from_test("1", one)], **SHORT).points[0]
         for one in (first, hidden & ~first)
     ]
     (both,) = api.pareto(
-        grounding, (1e-3,), [Fold.from_test("1", first), Fold.from_test("2", hidden & ~first)], **SETTINGS
+        grounding, (1e-3,), [Fold.from_test("1", first), Fold.from_test("2", hidden & ~first)], **SHORT
     ).points
     assert both.n == parts[0].n + parts[1].n == int(hidden[grounding.states >= 0].sum())
     assert both.messages == sum(part.messages for part in parts)
@@ -131,7 +133,7 @@ def test_folds_are_pooled(fields):
 
 def test_sweep_without_gates_has_one_point(fields):
     _, grounding, hidden = fields
-    (one,) = api.pareto(grounding, COSTS, [Fold.from_test("late", hidden)], gates="none", **SETTINGS).points
+    (one,) = api.pareto(grounding, COSTS, [Fold.from_test("late", hidden)], gates="none", **SHORT).points
     assert (one.gates, one.cost, one.open_fraction) == ("none", 0.0, 1.0)
 
 
@@ -149,11 +151,11 @@ def test_ctrl_c_returns_finished_points(fields):
             raise KeyboardInterrupt
         return Monitor()
 
-    found = api.pareto(grounding, (0.0, 1e-3, 3e-3), [Fold.from_test("late", hidden)], progress=progress, **SETTINGS)
+    found = api.pareto(grounding, (0.0, 1e-3, 3e-3), [Fold.from_test("late", hidden)], progress=progress, **SHORT)
     assert found.interrupted and [one.cost for one in found.points] == [0.0, 1e-3]
-    assert api.pareto(
-        grounding, (3e-3,), [Fold.from_test("late", hidden)], progress=progress, **SETTINGS
-    ) == ParetoFront((), interrupted=True)
+    assert api.pareto(grounding, (3e-3,), [Fold.from_test("late", hidden)], progress=progress, **SHORT) == ParetoFront(
+        (), interrupted=True
+    )
 
 
 def test_invalid_sweeps_raise_error(fields):

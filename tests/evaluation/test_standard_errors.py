@@ -54,15 +54,15 @@ def test_standard_errors_equal_spread_of_estimates():
     joint = np.array(np.meshgrid(*[[0, 1]] * 5)).reshape(5, -1).T
     score = 0.4 * (joint == 0).sum(axis=1) + 0.8 * (joint[:, 1:] == joint[:, :-1]).sum(axis=1)
     p = np.exp(score) / np.exp(score).sum()
+    model, table = relcrf.parse(text), pd.DataFrame({"id": range(n), "d": ["x", "y"] * (n // 2)})
+    grounding = model.ground(relcrf.Dataset({"e": table, "r": links}))
     estimates, errors = [], []
     for _ in range(60):
         labels = joint[rng.choice(len(p), size=n // 5, p=p)].ravel()
-        table = pd.DataFrame({"id": range(n), "d": np.array(["x", "y"])[labels]})
-        data = relcrf.Dataset({"e": table, "r": links})
-        fit = relcrf.parse(text).fit(data, "ess", l2=0.0)
-        found = fit.weights(data)
-        estimates.append(found["weight"])
-        errors.append(found["standard_error"])
+        labelled = replace(grounding, states=labels.astype(np.int32))
+        learned = api.fit(model, labelled, "ess", l2=0.0).learned
+        estimates.append(learned.vectors["weights"])
+        errors.append(standard_errors_from_data(learned, labelled).values)
     spread = np.std(estimates, axis=0, ddof=1)
     np.testing.assert_allclose(
         np.mean(errors, axis=0), spread, rtol=0.25

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from graphs import joint_score
+from graphs import all_states, dense_features, joint_scores
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
@@ -80,12 +79,80 @@ def dense_distribution(graph: NumericGraph, point: NumberWeights) -> tuple[np.nd
     return mean, np.outer(scale, scale) * np.linalg.inv(dense_precision(point.pairs(graph)))
 
 
+def regression(covariance, known):
+    """Return the matrix of the regression of the other numbers on the known ones, and the covariance of its residuals.
+
+    Args:
+        known: Mask of the known numbers, shape (n,).
+    """
+    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, ~known)]).T
+    return gain, covariance[np.ix_(~known, ~known)] - gain @ covariance[np.ix_(known, ~known)]
+
+
 def condition(mean, covariance, values):
     """Return the mean and the covariance of the unknown numbers, nan in `values`, given the others."""
-    unknown, known = np.isnan(values), ~np.isnan(values)
-    gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, unknown)]).T
-    expected = mean[unknown] + gain @ (values - mean)[known]
-    return expected, covariance[np.ix_(unknown, unknown)] - gain @ covariance[np.ix_(known, unknown)]
+    known = ~np.isnan(values)
+    gain, remaining = regression(covariance, known)
+    return mean[~known] + gain @ (values - mean)[known], remaining
+
+
+class PlainNumbers:
+    """The distributions of the numbers of a ground graph given joint states of the discrete variables, for dense matrices."""
+
+    def __init__(self, fit, grounding):
+        learned = fit.learned
+        self.model = NumberModel.from_vectors(learned.vectors_for(learned.extend_grounding(grounding)))
+        self.targets = numeric_targets(grounding)
+        graph, self.values = numeric_graph(self.targets, grounding.states), grounding.numbers[self.targets.mask]
+        self.attribute = graph.attribute
+        pairs = self.model.weights.pairs(self.model.select(graph, ~np.isnan(self.values)))
+        self.covariance = np.linalg.inv(dense_precision(pairs))
+        self.gain, self.conditional_covariance = regression(self.covariance, ~np.isnan(self.values))
+
+    def means_and_scales(self, states):
+        """Return the means and the deviations of the unlinked numbers in each joint state, two arrays of shape (n, n_numbers).
+
+        Args:
+            states: Joint states of the discrete variables, shape (n, n_variables).
+        """
+        graph, is_numeric, weights = self.targets.graph, self.targets.mask, self.model.weights
+        position = np.cumsum(is_numeric) - 1
+        mean, log_precision = (np.tile(weights.offset[self.attribute, k], (len(states), 1)) for k in (0, 1))
+        for group in graph.groups:
+            variables = [[int(place[n]) for place in group.scope] for n in range(group.n_factors)]
+            if not variables or sum(is_numeric[variables[0]]) != 1:
+                continue
+            tables = dense_features(group.features) @ graph.layout.matrix(weights.weights, group.block)
+            for scope, table in zip(variables, tables, strict=True):
+                joint, is_known = np.zeros(len(states), dtype=np.int64), np.ones(len(states), dtype=bool)
+                for variable, cardinality in zip(scope, group.cardinalities, strict=True):
+                    if is_numeric[variable]:
+                        number = position[variable]
+                        continue
+                    joint = joint * cardinality + states[:, variable]
+                    is_known &= states[:, variable] >= 0
+                for moment, amounts in zip((mean, log_precision), np.split(table, 2), strict=True):
+                    moment[is_known, number] += amounts[joint[is_known]]
+        return mean, np.exp(-0.5 * log_precision)
+
+    def predict(self, states):
+        """Return the means and the scales of the unknown numbers in each joint state, and the log density of the known ones.
+
+        The covariance of the unknown numbers is that of `conditional_covariance` times the scales of both numbers.
+
+        Args:
+            states: Joint states of the discrete variables, shape (n, n_variables).
+
+        Returns:
+            Two arrays of shape (n, n_unknown) and one of shape (n,).
+        """
+        known = ~np.isnan(self.values)
+        mean, scale = self.means_and_scales(states)
+        deviation = ((self.values - mean) / scale)[:, known]
+        density = multivariate_normal(cov=self.covariance[np.ix_(known, known)]) if known.any() else None
+        log_density = density.logpdf(deviation) - np.log(scale[:, known]).sum(axis=1) if density else 0.0
+        means = mean[:, ~known] + scale[:, ~known] * (deviation @ self.gain.T)
+        return means, scale[:, ~known], np.broadcast_to(log_density, len(states))
 
 
 def predict_plainly(fit, grounding, states):
@@ -94,15 +161,9 @@ def predict_plainly(fit, grounding, states):
     Args:
         states: State of each discrete variable.
     """
-    learned = fit.learned
-    vectors = learned.vectors_for(learned.extend_grounding(grounding))
-    model = NumberModel.from_vectors(vectors)
-    graph = numeric_graph(numeric_targets(grounding), states)
-    values = grounding.numbers[graph.variables]
-    known = ~np.isnan(values)
-    mean, covariance = dense_distribution(model.select(graph, known), model.weights)
-    marginal = multivariate_normal(mean[known], covariance[np.ix_(known, known)]) if known.any() else None
-    return *condition(mean, covariance, values), marginal.logpdf(values[known]) if marginal else 0.0
+    plain = PlainNumbers(fit, grounding)
+    (means,), (scale,), (log_density,) = plain.predict(np.asarray(states)[None])
+    return means, np.outer(scale, scale) * plain.conditional_covariance, log_density
 
 
 def without(grounding, hidden):
@@ -134,17 +195,13 @@ def enumerate_states(fit, grounding) -> Enumeration:
     is_numeric, states = numeric_targets(grounding).mask, grounding.states.copy()
     free = np.flatnonzero((states < 0) & ~is_numeric)
     states[is_numeric] = 0
-    discrete, weights = discrete_part(grounding.graph), fit.learned.vectors_for(grounding)["weights"]
-    joint = np.array(list(product(*(range(n) for n in grounding.graph.cardinality[free].tolist()))), dtype=np.int64)
-    logs, means, variances = [], [], []
-    for one in joint:
-        states[free] = one
-        mean, covariance, log_density = predict_plainly(fit, grounding, states)
-        logs.append(joint_score(discrete, weights, states) + log_density)
-        means.append(mean)
-        variances.append(covariance.diagonal())
-    total = float(np.logaddexp.reduce(logs))
-    return Enumeration(free, joint, np.exp(np.array(logs) - total), np.array(means), np.array(variances), total)
+    weights = fit.learned.vectors_for(grounding)["weights"]
+    joint = all_states(grounding.graph.cardinality, states, free)
+    plain = PlainNumbers(fit, grounding)
+    means, scales, log_density = plain.predict(joint)
+    logs = joint_scores(discrete_part(grounding.graph), weights, joint) + log_density
+    variances, total = scales**2 * plain.conditional_covariance.diagonal(), float(np.logaddexp.reduce(logs))
+    return Enumeration(free, joint[:, free], np.exp(logs - total), means, variances, total)
 
 
 def predict_by_enumeration(fit, grounding):

@@ -75,14 +75,33 @@ def random_graph(rng, n_variables=6, forest=False, max_arity=3):
 
 def joint_score(graph, weights, states):
     """Return the sum of log potentials in a joint state of all variables, computed factor by factor."""
-    total = 0.0
+    return float(joint_scores(graph, weights, np.asarray(states)[None])[0])
+
+
+def joint_scores(graph, weights, states):
+    """Return the sum of log potentials in each joint state of all variables, computed factor by factor.
+
+    Args:
+        states: The joint states, shape (n, n_variables).
+
+    Returns:
+        The sums, shape (n,).
+    """
+    total = np.zeros(len(states))
     for group in graph.groups:
-        matrix = graph.layout.matrix(weights, group.block)
-        x = dense_features(group.features)
-        for n in range(group.n_factors):
-            joint = 0
+        patterns = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
+        tables = dense_features(group.features) @ graph.layout.matrix(weights, group.block) @ patterns.T
+        for n, table in enumerate(tables):
+            joint = np.zeros(len(states), dtype=np.int64)
             for variable, card in zip(group.scope, group.cardinalities, strict=True):
-                joint = joint * card + int(states[variable[n]])
-            patterns = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
-            total += float(x[n] @ matrix @ patterns[joint])
+                joint = joint * card + states[:, variable[n]]
+            total += table[joint]
     return total
+
+
+def all_states(cardinality, states, free):
+    """Return all joint states of the variables `free`, where the others have given states, shape (n, n_variables)."""
+    sizes = [int(cardinality[v]) for v in free]
+    out = np.repeat(np.asarray(states)[None], int(np.prod(sizes)), axis=0)
+    out[:, free] = np.indices(sizes).reshape(len(sizes), len(out)).T
+    return out

@@ -30,17 +30,20 @@ class Stopping(checkpoints.CheckpointMonitor):
 
 
 def assert_goes_on(model, grounding, backend, settings, stops, folder):
-    """Assert that a training that is stopped and resumed has the same result as an uninterrupted one, for each stop.
+    """Assert that a training that is stopped and resumed at each stop has the same result as an uninterrupted one.
+
+    Args:
+        stops: The stages and iterations, in the order of the training.
 
     Returns:
         The result of the uninterrupted training.
     """
     whole = api.fit(model, grounding, backend, **settings)
+    partial = run_folder.prepare_partial_folder(folder / "interrupted", resume=False)
     for stop in stops:
-        partial = run_folder.prepare_partial_folder(folder / f"{stop[0]}{stop[1]}", resume=False)
         with pytest.raises(Stopped):
             api.fit(model, grounding, backend, monitor=Stopping(partial, stop), **settings)
-        again = api.fit(model, grounding, backend, monitor=checkpoints.CheckpointMonitor(partial, "same"), **settings)
-        for name, vector in whole.learned.vectors.items():
-            np.testing.assert_array_equal(again.learned.vectors[name], vector)
+    again = api.fit(model, grounding, backend, monitor=checkpoints.CheckpointMonitor(partial, "same"), **settings)
+    for name, vector in whole.learned.vectors.items():
+        np.testing.assert_array_equal(again.learned.vectors[name], vector)
     return whole

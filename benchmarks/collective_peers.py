@@ -253,11 +253,12 @@ def main() -> None:
     pool = ThreadPoolExecutor(PROCESSES)
     columns = ("accuracy", "+-", "log-lik.", "ground s", "learn s", "infer s", "MiB")
     table = Table("pages", "backend", *columns, title="pages without labelled neighbours")
+    backends = sized(options, tuple(BACKENDS), tuple(BACKENDS), ("local", "default"))
     for n in sized(options, (1_000, 10_000, 100_000), (1_000, 10_000, 100_000), (100,)):
         draws = sized(options, options.draws if n <= 10_000 else 1, 1, 1)
         found: dict[str, Any] = {}
         jobs: dict[str, list[Future[dict[str, Any]]]] = {}
-        for backend in BACKENDS:
+        for backend in backends:
             if options.quick and backend in SLOW:
                 found[backend] = None
                 continue

@@ -233,7 +233,7 @@ def main() -> None:
     if chosen.generate:
         print(json.dumps(asyncio.run(send_requests(*chosen.generate))))
         return
-    count, n_memory, n_malformed = sized(chosen, (5000, 100_000, 10_000), (1000, 4000, 1000), (20, 40, 40))
+    count, n_memory, n_malformed = sized(chosen, (5000, 100_000, 10_000), (1000, 4000, 1000), (20, 20, 40))
     model, data = relcrf.datasets.load("web")
     table, found = Table("", "connections", *(name.replace("_", " ") for name in COLUMNS)), {}
     with tempfile.TemporaryDirectory() as folder:
@@ -247,11 +247,11 @@ def main() -> None:
                 found[name] = figures
                 table.add_row(name, str(connections), *(f"{figures[key]:.1f}" for key in COLUMNS))
             Console().print(table)
-            held = []
-            for k in range(10):
-                generate(port, 16, n_memory // 10, k)
+            held, n_parts = [], sized(chosen, 10, 10, 2)
+            for k in range(n_parts):
+                generate(port, 16, n_memory // n_parts, k)
                 held.append(server.memory_info().rss / 2**20)
-            growth = held[9] - held[4]
+            growth = held[-1] - held[n_parts // 2 - 1]
             print(f"{n_memory:,} requests: {' '.join(f'{mib:.0f}' for mib in held)} MiB; growth {growth:+.1f} MiB")
             answers = asyncio.run(send_malformed(port, n_malformed, 2))
             print(f"{n_malformed:,} malformed requests: {answers}")

@@ -38,7 +38,7 @@ class Launcher:
         self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self._environment["PYTHONPATH"] = path
-        self._writes_byte_code = writes_byte_code
+        self.writes_byte_code = writes_byte_code
         if writes_byte_code:
             self._environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
@@ -61,7 +61,7 @@ class Launcher:
 
     def median_cpu(self, repeats: int, *arguments: object) -> float:
         """Return the median CPU seconds of a command, after a run that writes the byte code if this is necessary."""
-        if self._writes_byte_code:
+        if self.writes_byte_code:
             self.run(*arguments)
         return statistics.median(self.run(*arguments)[0] for _ in range(repeats))
 
@@ -69,7 +69,8 @@ class Launcher:
 def measure_training(launcher: Launcher, repeats: int, web: Path, options: tuple[str, ...]) -> tuple[float, float]:
     """Return the median CPU seconds of a training without cached kernels, and of the next training."""
     command = (*RELCRF, "train", MODEL, "--data", web, *options, "--out")
-    launcher.run(*command, "run")
+    if launcher.writes_byte_code:
+        launcher.run(*command, "run")
     firsts, seconds = [], []
     for k in range(repeats):
         firsts.append(launcher.run(*command, f"first{k}", kernels=f"training{k}")[0])

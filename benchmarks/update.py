@@ -190,8 +190,9 @@ def main() -> None:
     results: dict[str, Any] = {"pages": largest, "backend": backend}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        small = make_scenario(root / "warm", "sites", SMALLEST_PAGES)
-        run_anew(small.old, root / "warm" / "run", backend)  # compiles the kernels
+        if not options.smallest:
+            small = make_scenario(root / "warm", "sites", SMALLEST_PAGES)
+            run_anew(small.old, root / "warm" / "run", backend)  # compiles the kernels
         for pages in sizes:
             results[str(pages)] = {}
             for scenario in options.scenarios:

@@ -1,10 +1,13 @@
 """The main job reaches what it promises, and its tables work from the command line."""
 
 from dataclasses import replace
+from functools import cache
 
 from command import json_command, relcrf_command
 
 from relcrf.backends.registry import make_backend
+from relcrf.cli import demo
+from relcrf.demo.run import run_split
 from relcrf.evaluation.automatic import AutoBackend
 
 
@@ -42,7 +45,12 @@ def test_demo_with_auto_names_the_chosen_backend(tmp_path, monkeypatch, capsys):
         local = make_backend("local")
         return replace(local.fit(problem, monitor), system=local)
 
+    @cache
+    def result(seed, with_auto):
+        return run_split(seed, with_auto=with_auto)
+
     monkeypatch.setattr(AutoBackend, "fit", train_local)  # the comparison takes too long for a test
+    monkeypatch.setattr(demo, "run_split", lambda seed, phase, *, with_auto: result(seed, with_auto))
     arguments = ("demo", "--splits", "1", "--auto", "--out", tmp_path / "demo")
     code, found = json_command(capsys, monkeypatch, *arguments)
     (split,) = found["splits"]

@@ -4,16 +4,19 @@ import os
 import re
 import runpy
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command import json_command, relcrf_command
+from command_cache import CommandCache
 
 import relcrf
 from relcrf.proposal import trial
 
 ROOT = Path(relcrf.__file__).parent.parent
 CODE_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = CommandCache()
 SAVE_AS = re.compile(r"Save it as\s+`(\w+\.rcrf)`")
 
 
@@ -53,6 +56,11 @@ def test_commands_and_examples_run_in_empty_folder(page, tmp_path, monkeypatch, 
         trial, "MAX_SECONDS", 0.0
     )  # relcrf new trains one model in one fold; tests/proposal compare models
     monkeypatch.setattr(trial, "MAX_COMPUTE_SECONDS", 2.0)
+
+    def execute(arguments):
+        code, _, err = relcrf_command(capsys, monkeypatch, *arguments)
+        assert code == 0, (arguments, err)
+
     text, blocks = read_page(page)
     model_name = SAVE_AS.search(text)
     n_run = 0
@@ -61,14 +69,35 @@ def test_commands_and_examples_run_in_empty_folder(page, tmp_path, monkeypatch, 
             (tmp_path / model_name[1]).write_text(content)
         elif language == "console":
             for arguments in relcrf_commands(content):
-                code, _, err = relcrf_command(capsys, monkeypatch, *arguments)
-                assert code == 0, (arguments, err)
+                COMMANDS.run(tmp_path, arguments, partial(execute, arguments))
                 n_run += 1
         elif language == "python":
             (tmp_path / "example.py").write_text(content)
             runpy.run_path(str(tmp_path / "example.py"))
             n_run += 1
     assert n_run >= 1
+
+
+def test_command_cache_distinguishes_inputs(tmp_path):
+    """A repeated command is executed again if a file that it names has other content."""
+    cache, n_executed = CommandCache(), 0
+
+    def execute(folder):
+        nonlocal n_executed
+        n_executed += 1
+        (folder / "out").mkdir(exist_ok=True)
+        (folder / "out" / "copy").write_text((folder / "data" / "file").read_text())
+        (folder / "old").unlink()
+
+    contents = ("x", "y", "x")
+    for number, content in enumerate(contents):
+        folder = tmp_path / str(number)
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / "file").write_text(content)
+        (folder / "old").touch()
+        cache.run(folder, ["copy", "data", "--out", "out"], partial(execute, folder))
+        assert (folder / "out" / "copy").read_text() == content and not (folder / "old").exists()
+    assert n_executed == 2
 
 
 def test_model_of_readme_has_no_warnings():

@@ -48,15 +48,15 @@ def executor(request):
 
 
 def learn(executor, shards, task=lambda evaluation: LogisticLoss()):
-    """Learn for 25 iterations; `task` returns the task of each evaluation, given its number."""
+    """Learn for 12 iterations; `task` returns the task of each evaluation, given its number."""
     evaluations = count(1)
 
     def objective(point):
         return executor.map_reduce(partial(task(next(evaluations)), weights=point), shards)
 
-    optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=25)
+    optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=12)
     state = optimiser.minimise(objective, optimiser.start(objective, ZEROS))
-    assert state.iteration == 25
+    assert state.iteration == 12
     return state
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,18 +18,10 @@ import sys
 from relcrf.errors import UsageError
 from relcrf.execution.spark_session import spark_session
 try:
-    session = spark_session(sys.argv[1])
+    spark_session(sys.argv[1])
 except UsageError as error:
     sys.exit(str(error))
-print(session.sparkContext.parallelize([1, 2], 2).sum())  # and exit without stopping the session
 """
-
-
-def start(master: str, temporary: Path) -> subprocess.CompletedProcess[str]:
-    """Start Spark in a separate process with this temporary folder."""
-    command = [sys.executable, "-c", START, master]
-    environment = os.environ | {"TMPDIR": str(temporary)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow
@@ -47,16 +38,9 @@ def test_executors_use_this_python_and_this_relcrf(spark):
 
 
 @pytest.mark.slow
-def test_session_leaves_no_files_and_little_output(spark_installed, tmp_path):
-    done = start("local[1]", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
-    assert len(done.stderr.splitlines()) <= 1, done.stderr
-    assert [p.name for p in tmp_path.glob("relcrf-spark-*")] == []
-
-
-@pytest.mark.slow
 def test_invalid_master_raises_e361(spark_installed, tmp_path):
-    done = start("local[two]", tmp_path)
+    command, environment = [sys.executable, "-c", START, "local[two]"], os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 1
     assert "error[E361]: Spark does not start at master 'local[two]'" in done.stderr
     assert "Could not parse Master URL" in done.stderr

@@ -189,16 +189,18 @@ def require_equal_after_changes(run, model, backend, settings, seed, n_updates, 
         updated.save(run, force=True, sync=False)
 
 
+@pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("seed", range(3))
-def test_updates_equal_new_runs(tmp_path, backend, seed):
-    require_equal_after_changes(tmp_path / "run", relcrf.parse(MODEL), backend, BACKENDS[backend], seed, 5)
+def test_updates_equal_new_runs(tmp_path, backend, half):
+    """Each backend has other tables and changes."""
+    seed = 2 * list(BACKENDS).index(backend) + half
+    require_equal_after_changes(tmp_path / "run", relcrf.parse(MODEL), backend, BACKENDS[backend], seed, 4)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_updates_from_row_groups_equal_new_runs(tmp_path, seed):
     run = tmp_path / "run"
-    require_equal_after_changes(run, relcrf.parse(MODEL), "dense", BACKENDS["dense"], seed, 5, tmp_path / "data")
+    require_equal_after_changes(run, relcrf.parse(MODEL), "dense", BACKENDS["dense"], seed, 4, tmp_path / "data")
     assert {"page", "link"} <= read_state(run).components.segments.keys()
 
 
@@ -218,7 +220,7 @@ TEMPLATES = (
 def test_updates_of_other_templates_equal_new_runs(tmp_path, template):
     model = relcrf.parse(f"{MODEL}\n{template}\n")
     assert global_model_reason(model.spec) == ""
-    require_equal_after_changes(tmp_path / "run", model, "dense", BACKENDS["dense"], 0, 4)
+    require_equal_after_changes(tmp_path / "run", model, "dense", BACKENDS["dense"], 0, 2)
 
 
 def test_belief_propagation(tmp_path):

@@ -180,10 +180,9 @@ def guard(folder: Path, memory: str) -> dict[str, Any]:
 RUNS = {"sql": by_sql, "relcrf": by_relcrf, "guard": guard}
 
 
-def run(what: str, folder: Path, memory: str, *, is_forked: bool) -> dict[str, Any]:
+def run(what: str, folder: Path, memory: str) -> dict[str, Any]:
     """Run one measurement in a new process."""
-    arguments = ("--measure", what, "--folder", folder, "--memory", memory)
-    found = in_fresh_process(__file__, *arguments, is_forked=is_forked)
+    found = in_fresh_process(__file__, "--measure", what, "--folder", folder, "--memory", memory)
     shown = {k: v for k, v in found.items() if k not in ("checksums", "refusal")}
     print(f"{what} ({memory})".ljust(20), "  ".join(f"{k} {v:,.3g}" for k, v in shown.items()), flush=True)
     return found
@@ -207,12 +206,11 @@ def main() -> None:
         folder, smaller = Path(place) / str(pages), Path(place) / str(pages // 10)
         make_web(folder, pages, hub_fraction=0.3)
         make_web(smaller, pages // 10, hub_fraction=0.3)
-        forked: bool = options.smallest
-        sql = run("sql", folder, "2GB", is_forked=forked)
-        ours = run("relcrf", folder, "2GB", is_forked=forked)
-        small = run("relcrf", smaller, "2GB", is_forked=forked)
-        outside = run("relcrf", folder, options.memory, is_forked=forked)
-        guarded = run("guard", folder, "2GB", is_forked=forked)
+        sql = run("sql", folder, "2GB")
+        ours = run("relcrf", folder, "2GB")
+        small = run("relcrf", smaller, "2GB")
+        outside = run("relcrf", folder, options.memory)
+        guarded = run("guard", folder, "2GB")
     if not sql["checksums"] == ours["checksums"] == outside["checksums"]:
         sys.exit(f"the rows differ: {sql['checksums']}, {ours['checksums']}, {outside['checksums']}")
     print(guarded["refusal"])

@@ -245,7 +245,7 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
     narrow = products(2_000 // parts, 20_000 // parts, 20, repeats, dense=True)
     wide = products(100_000 // parts, 20_000 // parts, 50, repeats, dense=False)
     features = time_active_gradient(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
-    wide_memory = in_fresh_process(__file__, "--peak", 100_000 // parts, is_forked=options.smallest)
+    wide_memory = in_fresh_process(__file__, "--peak", 100_000 // parts)
     table = Table("", "relcrf", "rival", "ratio", title="CPU in ms, one thread", title_justify="left")
 
     def row(name: str, rival: float, own: float) -> float:
@@ -304,8 +304,7 @@ def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
                 f"{row['cll']:.4f}", f"{row['auc']:.2f}",
             )  # fmt: skip
     console.print(table)
-    sizes = sized(options, WIDE[1:], WIDE[:1], [(50, 50)])
-    wide = [in_fresh_process(__file__, "--wide", *size, is_forked=options.smallest) for size in sizes]
+    wide = [in_fresh_process(__file__, "--wide", *size) for size in sized(options, WIDE[1:], WIDE[:1], [(50, 50)])]
     for row in wide:
         console.print(
             f"{row['states']:,} states, {row['candidates']:,} candidates, {row['rows']:,} rows with {row['share_on']:.1%} on: "

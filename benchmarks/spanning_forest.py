@@ -128,8 +128,7 @@ def main() -> None:
         console.print(f"{name}: {n_nodes:,} nodes, {n_edges:,} edges")
         rounds = 1 if options.quick else options.rounds
         size = ("--smallest",) if options.smallest else ()
-        arguments = ("--measure", name, "--rounds", rounds, *size)
-        row = found[name] = in_fresh_process(__file__, *arguments, is_forked=options.smallest)
+        row = found[name] = in_fresh_process(__file__, "--measure", name, "--rounds", rounds, *size)
         each = [f"{row[k] / n_edges * 1e9:.1f}" for k in ("relcrf", "scipy", "scipy_prebuilt")]
         ratio = f"{row['scipy'] / row['relcrf']:.1f}"
         table.add_row(f"{n_nodes:,}", f"{n_edges:,}", *each, ratio, f"{row['peak_over_edges']:.2f}")

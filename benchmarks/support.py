@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
 import json
-import multiprocessing
-import os
-import runpy
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,44 +94,14 @@ def peak_mib() -> float:
     return status_bytes("VmHWM") / 2**20
 
 
-def in_fresh_process(script: str, *arguments: object, is_forked: bool = False) -> dict[str, Any]:
-    """Run a script and return the object in the last line of its output.
-
-    Args:
-        is_forked: Whether the process is a fork of this one, which starts without imports. Its peak memory includes that of this
-            process, so that only the smallest size uses forks.
-    """
-    command = [script, *map(str, arguments)]
-    if is_forked:
-        return _in_fork(command)
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+def in_fresh_process(script: str, *arguments: object) -> dict[str, Any]:
+    """Run a script and return the object in the last line of its output."""
+    command = [sys.executable, script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def _in_fork(command: list[str]) -> dict[str, Any]:
-    """Run a script in a fork of this process; see `in_fresh_process`."""
-    with tempfile.TemporaryFile("w+") as output:
-        process = multiprocessing.get_context("fork").Process(target=_run_script, args=(command, output.fileno()))
-        gc.collect()
-        gc.freeze()  # a child that collects a connection of DuckDB would wait for threads that it does not have
-        process.start()
-        gc.unfreeze()
-        process.join()
-        if process.exitcode:
-            sys.exit(f"exit status {process.exitcode}: {' '.join(command)}")
-        output.seek(0)
-        found: dict[str, Any] = json.loads(output.read().splitlines()[-1])
-    return found
-
-
-def _run_script(command: list[str], output: int) -> None:
-    """Run a script in this process, whose standard output becomes the open file `output`."""
-    os.dup2(output, sys.stdout.fileno())
-    sys.argv = command
-    runpy.run_path(command[0], run_name="__main__")
 
 
 def is_installed(rival: str) -> bool:

@@ -64,8 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
 
         def run(size: int) -> dict[str, float]:
-            arguments = ("--measure", Path(folder) / str(size), "--memory", options.memory)
-            return in_fresh_process(__file__, *arguments, is_forked=options.smallest)
+            return in_fresh_process(__file__, "--measure", Path(folder) / str(size), "--memory", options.memory)
 
         for size in (pages // 10, pages):
             make_web(Path(folder) / str(size), size)

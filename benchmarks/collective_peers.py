@@ -57,13 +57,13 @@ SHOWN = (
 )
 
 
-def draw(n: int, seed: int) -> tuple[Pages, Pages]:
+def draw(n: int, seed: int, homophily: float = HOMOPHILY) -> tuple[Pages, Pages]:
     """Return a graph to learn from and a graph to predict."""
     rng = np.random.default_rng(seed)
-    return make_pages(n, rng), make_pages(n, rng)
+    return make_pages(n, rng, homophily), make_pages(n, rng, homophily)
 
 
-def measure(n: int, seed: int, backend: str) -> dict[str, float]:
+def measure(n: int, seed: int, backend: str, homophily: float) -> dict[str, float]:
     """Ground, learn and infer with a backend, in this process."""
     import relcrf
     from relcrf import api
@@ -90,7 +90,7 @@ def measure(n: int, seed: int, backend: str) -> dict[str, float]:
         }
 
     run(*draw(50, 0))  # compile or load the kernels
-    return {**run(*draw(n, seed)), "peak_mib": peak_mib()}
+    return {**run(*draw(n, seed, homophily)), "peak_mib": peak_mib()}
 
 
 def propagate(unary: np.ndarray, links: np.ndarray, table: np.ndarray, density: np.ndarray | None = None) -> np.ndarray:
@@ -164,10 +164,10 @@ class NumpyModel:
         return np.column_stack((np.ones(len(pages.scores)), pages.scores))
 
 
-def reference(pages: Pages) -> float:
+def reference(pages: Pages, homophily: float) -> float:
     """Return the accuracy of belief propagation with the true parameters."""
-    same = HOMOPHILY + (1.0 - HOMOPHILY) / CATEGORIES
-    other = (1.0 - HOMOPHILY) / CATEGORIES
+    same = homophily + (1.0 - homophily) / CATEGORIES
+    other = (1.0 - homophily) / CATEGORIES
     density = 2 * LINKS * CATEGORIES * (other + (same - other) * np.eye(CATEGORIES))
     found = propagate(pages.scores, pages.links, np.log(density), density)
     return float((found.argmax(axis=1) == pages.category).mean())
@@ -241,11 +241,14 @@ def summarise(runs: list[dict[str, float]], n: int) -> dict[str, float]:
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="one draw per size, without backend dense")
     parser.add_argument("--draws", type=int, default=5, help="number of draws of graphs with up to 10,000 pages")
+    parser.add_argument(
+        "--homophily", type=float, default=HOMOPHILY, help="fraction of links that prefer equal categories"
+    )
     parser.add_argument("--measure", nargs=3, metavar=("PAGES", "SEED", "BACKEND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         n, seed, backend = options.measure
-        print(json.dumps(measure(int(n), int(seed), backend)))
+        print(json.dumps(measure(int(n), int(seed), backend, options.homophily)))
         return
     os.environ["JAX_ENABLE_X64"] = "1"
     warnings.simplefilter("ignore")
@@ -262,12 +265,14 @@ def main() -> None:
             if options.quick and backend in SLOW:
                 found[backend] = None
                 continue
-            arguments = [(__file__, "--measure", n, seed, backend) for seed in range(draws)]
+            common = (__file__, "--homophily", options.homophily, "--measure", n)
+            arguments = [(*common, seed, backend) for seed in range(draws)]
             jobs[backend] = [pool.submit(in_fresh_process, *each) for each in arguments]
         for backend, futures in jobs.items():
             found[backend] = summarise([future.result() for future in futures], n)
             table.add_row(f"{n:,}", backend, *(f"{found[backend][key]:,.3f}" for key in SHOWN))
-        found["accuracy_reference"] = float(np.mean([reference(draw(n, seed)[1]) for seed in range(draws)]))
+        drawn = [draw(n, seed, options.homophily)[1] for seed in range(draws)]
+        found["accuracy_reference"] = float(np.mean([reference(pages, options.homophily) for pages in drawn]))
         table.add_row(f"{n:,}", "reference", f"{found['accuracy_reference']:.3f}")
         found["accuracy_default"] = found["default"]["accuracy"]
         found["accuracy_local"] = found["local"]["accuracy"]

@@ -66,12 +66,16 @@ class Pages:
         return {"page": page, "link": pd.DataFrame(self.links, columns=["source", "target"])}
 
 
-def make_pages(n: int, rng: np.random.Generator) -> Pages:
-    """Draw pages, their scores and their links; no page links to itself."""
+def make_pages(n: int, rng: np.random.Generator, homophily: float = HOMOPHILY) -> Pages:
+    """Draw pages, their scores and their links; no page links to itself.
+
+    Args:
+        homophily: See `HOMOPHILY`.
+    """
     category = rng.integers(CATEGORIES, size=n)
     source = np.repeat(np.arange(n), LINKS)
     target = rng.integers(n, size=len(source))
-    prefers_own = rng.random(len(source)) < HOMOPHILY
+    prefers_own = rng.random(len(source)) < homophily
     for k in range(CATEGORIES):
         chosen, members = prefers_own & (category[source] == k), np.flatnonzero(category == k)
         target[chosen] = rng.choice(members, size=int(chosen.sum()))

@@ -14,6 +14,10 @@ from relcrf.inference.balance import Balance
 MIN_SIZE = 1.0
 """Minimum expected size of a class, so that the strength of a rare class is finite."""
 
+MIN_FREE = 100
+"""Number of free variables below which a graph is assumed to be a part of one as large as the training graph: for example, the
+rows of a request contain the links to one new variable, but not all variables to which it has no link."""
+
 
 def measure_assortativity(problem: Problem) -> float:
     """Return the assortativity of the links between training labels, as a number from 0 to 1; 0 without links.
@@ -38,7 +42,7 @@ def measure_assortativity(problem: Problem) -> float:
     return float(np.clip(total / max(links.nnz, 1), 0.0, 1.0))
 
 
-def absent_links(problem: Problem, marginals: np.ndarray, assortativity: float) -> Balance:
+def absent_links(problem: Problem, marginals: np.ndarray, assortativity: float, population: int) -> Balance:
     """Return the evidence of the absent links of the free variables.
 
     If links join a variable of class k with probability `assortativity` to its own class, and otherwise to any class, a
@@ -47,6 +51,7 @@ def absent_links(problem: Problem, marginals: np.ndarray, assortativity: float) 
 
     Args:
         marginals: Predictions without links of the free variables, whose sums are the expected sizes of the classes, flat.
+        population: Number of variables of the training graph.
     """
     graph, domains = problem.graph, problem.graph.domains
     class_start = offsets(np.asarray(domains.sizes, dtype=np.int64))
@@ -66,4 +71,6 @@ def absent_links(problem: Problem, marginals: np.ndarray, assortativity: float) 
         np.bincount(domains.number[free], minlength=n_domains), 1
     )
     strength = np.repeat(mean_degree, domains.sizes) * assortativity / np.maximum(expected + known, MIN_SIZE)
+    if len(free) < MIN_FREE:
+        strength /= max(population / max(len(free) + len(labelled), 1), 1.0)
     return Balance(state_class, expected, strength)

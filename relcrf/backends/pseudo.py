@@ -16,7 +16,7 @@ from relcrf.backends.exact import UnaryLikelihoodSpec
 from relcrf.backends.inference_result import InferenceResult, run_inference
 from relcrf.backends.inference_task import InferenceTask
 from relcrf.backends.likelihood_backend import AbstractLikelihoodBackend, learn_unary
-from relcrf.backends.propagation import IndependentMarginalsSpec
+from relcrf.backends.propagation import IndependentMarginalsSpec, training_labels
 from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
@@ -63,6 +63,8 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             labels are known: the sizes of the classes then stay near those that backend `local` predicts. Use it with
             `inference=bp`.
         assortativity: Tendency of links to join equal classes, up to 1, for `balanced`; 0 measures it on the labels.
+        population: Number of variables of a graph of which a graph with few unlabelled variables is a part, for `balanced`; 0
+            selects the number of labels in training.
 
     Raises:
         UsageError: If `inference` has an unknown value, `device` is `gpu` and the inference method cannot use a GPU, or
@@ -81,6 +83,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     device: str = "cpu"
     balanced: bool = False
     assortativity: float = 0.0
+    population: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,13 +114,16 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             return learned
         self._require_unsharded(problem)
         unary = learn_unary(problem, self.name, self._likelihood_optimiser, self.l2, monitor)
-        assortativity = self.assortativity or measure_assortativity(problem)
+        chosen: dict[str, float | int | str] = {
+            "assortativity": self.assortativity or measure_assortativity(problem),
+            "population": self.population or int((training_labels(problem) >= 0).sum()),
+        }
         return replace(
             learned,
             vectors={**learned.vectors, "unary": unary.vectors["weights"]},
             stages=(*unary.stages, *learned.stages),
-            settings={"assortativity": assortativity},
-            summary={**learned.summary, "assortativity": assortativity},
+            settings=chosen,
+            summary={**learned.summary, **chosen},
         )
 
     def infer(
@@ -136,7 +142,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         """Return the inference task with the potentials of absent links; parts of the graph have none."""
         self._require_unsharded(problem)
         local = run_inference(UnaryLikelihoodSpec(self.name).inference_task(problem, vectors["unary"]))
-        balance = absent_links(problem, local.marginals, self.assortativity)
+        balance = absent_links(problem, local.marginals, self.assortativity, self.population)
         spec = WholeGraphSpec(self.name, self.inference)
         task = spec.inference_task(problem, vectors["weights"], observe)
 

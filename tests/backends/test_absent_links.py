@@ -100,7 +100,7 @@ def test_strength_is_the_number_of_expected_links(train, balanced):
     hidden = np.arange(N_PAGES) >= 100
     _, _, problem = query_problem(balanced.learned, grounding, hidden)
     marginals = np.full((N_PAGES - 100, 3), [0.6, 0.3, 0.1])
-    balance = absent_links(problem, marginals.ravel(), 0.3)
+    balance = absent_links(problem, marginals.ravel(), 0.3, 1000)
     neighbours = {v: set() for v in range(N_PAGES)}
     for group in problem.graph.groups:
         if len(group.scope) == 2:
@@ -112,6 +112,17 @@ def test_strength_is_the_number_of_expected_links(train, balanced):
     np.testing.assert_allclose(balance.strength, degree * 0.3 / sizes, rtol=1e-12)
     np.testing.assert_allclose(balance.expected, marginals.sum(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(balance.state_class, np.tile(np.arange(3), N_PAGES - 100))
+
+
+def test_a_single_page_is_part_of_a_larger_graph(train, balanced):
+    """The prediction of a page among labelled neighbours is that of ordinary propagation."""
+    grounding = balanced.ground(pages(1, n=60))
+    plain = api.fit(MODEL, train, "pseudo", inference="bp")
+    hidden = np.arange(60) == 7
+    found, expected = (api.predict(fit, grounding, hidden=hidden).probabilities() for fit in (balanced, plain))
+    local = api.predict(api.fit(MODEL, train, "local"), grounding, hidden=hidden).probabilities()
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    assert np.abs(expected - local).max() > 0.05
 
 
 def test_stored_model_predicts_the_same(balanced, tmp_path):

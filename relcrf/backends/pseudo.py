@@ -89,8 +89,10 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         super().__post_init__()
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_device(self.device)
-        if self.balanced and (self.inference, self.device) != ("bp", "cpu"):
-            self._reject_setting("balanced", "use --set inference=bp on the CPU")
+        if self.balanced and self.inference != "bp":
+            self._reject_setting("inference", "use --set inference=bp, which balanced=true requires")
+        if self.balanced and self.device != "cpu":
+            self._reject_setting("device", "use --device cpu, which balanced=true requires")
         if not 0.0 <= self.assortativity <= 1.0:
             self._reject_setting("assortativity", "use a number from 0 to 1")
 

@@ -173,7 +173,10 @@ class BeliefPropagation(AbstractInference):
         return self._failed_marginals(potentials, found)
 
     def coarse(self) -> BeliefPropagation:
-        return replace(self, tolerance=max(self.tolerance, COARSE_TOLERANCE))
+        method = replace(self, tolerance=max(self.tolerance, COARSE_TOLERANCE))
+        if self._propagates_pairs:
+            vars(method)["_lanes"] = self._lanes  # large arrays, which both methods share
+        return method
 
     def _pair_marginals(self, potentials: SharedPotentials, factors: np.ndarray) -> Marginals:
         """Return the marginals of ordinary propagation of linear messages, which remain in lanes.

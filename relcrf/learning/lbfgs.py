@@ -225,6 +225,8 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
         tolerance, max_iterations: See `AbstractMinimiser`.
         value_tolerance: The run converges when an iteration reduces the value by less than this fraction. 0 disables
             this rule: the run then continues to reduce the gradient while rounding hides the decrease of the value.
+        min_decrease: The run converges when an iteration reduces the value by less than this, and the slope along its step
+            predicted no larger decrease. 0 disables this rule.
         memory: Maximum number of stored steps, each with its gradient change.
         curvature: An upper estimate of the Hessian's diagonal, shape (n,), for features of scale 1; None if it is not
             known. A run that ends because the value no longer decreases has converged only if the gradient is small
@@ -236,6 +238,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     value_tolerance: float = 1e-8
     max_iterations: int = 200
     memory: int = 10
+    min_decrease: float = field(default=0.0, kw_only=True)
     curvature: np.ndarray | None = field(default=None, kw_only=True)
     exhausted_status: ClassVar[str] = "converged"
     """Status if a search without memory finds no lower value; by default, the point is then taken as the minimum."""
@@ -265,10 +268,19 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             return True
         return bool((np.abs(self.subgradient(state)) <= NEGLIGIBLE_STEP * self.curvature).all())
 
+    def predict_decrease(self, state: OptimiserState) -> float:
+        """Return the decrease of the value that the next step promises."""
+        return np.inf
+
+    def _is_insignificant(self, decrease: float, state: OptimiserState) -> bool:
+        return self.min_decrease > 0.0 and decrease < self.min_decrease and self._is_minimum(state)
+
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.update_status(state)
         if state.status != "running":
             return state
+        if state.iteration == 0 and state.steps and self._is_insignificant(self.predict_decrease(state), state):
+            return replace(state, status="converged")
         result = self.search(self.penalised(objective), state)
         if result is None:
             if state.steps:
@@ -292,6 +304,9 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             iteration=state.iteration + 1,
             evaluations=state.evaluations + evaluations,
         )
+        predicted = -0.5 * float(step @ self.subgradient(state))
+        if self._is_insignificant(max(state.value - value, predicted), following):
+            return replace(following, status="converged")
         if self.value_tolerance == 0.0 or decrease > self.value_tolerance:
             return following
         if self._is_minimum(following):
@@ -328,6 +343,10 @@ class AbstractLineSearch(AbstractQuasiNewton):
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return super().norm(point, self.steepest(point, gradient))
+
+    def predict_decrease(self, state: OptimiserState) -> float:
+        steepest = self.steepest(state.point, state.gradient)
+        return -0.5 * float(self.direction(state, steepest) @ steepest)
 
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
         steepest = self.steepest(state.point, state.gradient)

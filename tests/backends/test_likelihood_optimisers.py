@@ -93,30 +93,30 @@ def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage
 
 
 class StageRecorder(Monitor):
-    """A monitor that records the last iteration of each stage."""
+    """A monitor that records the number of iterations of each stage, and the number of evaluations."""
 
     def __init__(self):
-        self.iterations = {}
+        self.iterations, self.evaluations = {}, {}
 
     def step(self, stage, state, max_iterations):
-        self.iterations[stage] = state.iteration
+        self.iterations[stage], self.evaluations[stage] = state.iteration, state.evaluations
 
 
-def fit_with_coarse_stage(grounding, monkeypatch, executor=None):
+def fit_with_coarse_stage(grounding, monkeypatch, executor=None, **settings):
     monkeypatch.setattr(dense, "MIN_COARSE_EDGES", 0)
     recorder = StageRecorder()
-    learned = api.fit(MODEL, grounding, "dense", monitor=recorder, executor=executor).learned
+    learned = api.fit(MODEL, grounding, "dense", monitor=recorder, executor=executor, **settings).learned
     monkeypatch.undo()
-    return recorder.iterations, learned
+    return recorder, learned
 
 
 def test_coarse_propagation_saves_accurate_evaluations(groundings, monkeypatch):
     recorder = StageRecorder()
     expected = api.fit(MODEL, groundings["ring"], "dense", monitor=recorder, tolerance=1e-7).learned.vectors["weights"]
     for executor in (None, SerialExecutor()):
-        iterations, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch, executor)
-        assert list(iterations) == ["pseudo", "coarse", "weights"]
-        assert iterations["weights"] < recorder.iterations["weights"] // 2
+        found, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch, executor, tolerance=1e-6)
+        assert list(found.iterations) == ["pseudo", "coarse", "weights"]
+        assert found.iterations["weights"] < recorder.iterations["weights"] // 2
         np.testing.assert_allclose(learned.vectors["weights"], expected, atol=1e-3)
 
 
@@ -126,9 +126,16 @@ def test_misleading_coarse_propagation_changes_nothing(groundings, monkeypatch):
     expected = api.fit(MODEL, groundings["ring"], "dense").learned.vectors["weights"]
     monkeypatch.setattr(belief_propagation, "COARSE_TOLERANCE", np.inf)
     monkeypatch.setattr(likelihood_backend, "MAX_COARSE_ERROR", 1e-12)  # the links of this graph are weak
-    iterations, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch)
-    assert iterations["coarse"] > 0
+    found, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch)
+    assert found.iterations["coarse"] > 0
     np.testing.assert_array_equal(learned.vectors["weights"], expected)
+
+
+def test_accurate_propagation_only_confirms_a_coarse_minimum(groundings, monkeypatch):
+    """At the default tolerance, the memory of the coarse stage shows that no significant decrease remains."""
+    found, learned = fit_with_coarse_stage(groundings["ring"], monkeypatch)
+    assert found.iterations["coarse"] > 0 and learned.converged
+    assert (found.iterations["weights"], found.evaluations["weights"]) == (0, 1)
 
 
 def test_memory_of_the_pseudo_likelihood_does_not_change_the_optimum(groundings, monkeypatch):

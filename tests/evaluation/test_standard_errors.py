@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from answers import CRF, RING, TREE
+from answers import tables as answers
 
 import relcrf
 from relcrf import api
@@ -225,3 +227,17 @@ def test_support_counts_labels():
     }
     assert rows == {("a", "x"): 3, ("a", "y"): 0, ("b", "x"): 0, ("b", "y"): 2}
     assert "support" not in replace(fit, learned=replace(fit.learned, moments=None)).weights().columns
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings", "pairs"),
+    [("local", {}, TREE), ("ess", {}, TREE), ("dense", {"inference": "jt"}, RING), ("pseudo", {}, RING)],
+)
+def test_default_tolerance_is_small_compared_to_standard_errors(backend, settings, pairs):
+    model, data = relcrf.parse(CRF), relcrf.Dataset(answers(pairs))
+    exact = model.fit(data, backend, tolerance=1e-9, **settings)
+    fit = model.fit(data, backend, **settings)
+    assert fit.learned.converged
+    assert fit.summary["weights_iterations"] < exact.summary["weights_iterations"]
+    error = fit.learned.vectors["weights"] - exact.learned.vectors["weights"]
+    assert np.sqrt(np.mean((error / exact.weights(data)["standard_error"]) ** 2)) < 0.03

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from io import BytesIO
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -127,6 +128,45 @@ def test_statuses(method):
     assert run(exact(method), lambda w: (0.0, np.zeros(N))).iteration == 0
     assert run(exact(method), lambda w: (np.nan, np.ones(N))).status == "diverged"
     assert run(exact(method, tolerance=0.0, value_tolerance=1e-3)).status == "converged"
+
+
+@OPTIMISERS
+def test_ends_when_an_iteration_changes_little(method):
+    """The last iteration is the first one that changes the value by less than `min_decrease`, by the slope and in truth."""
+    objective, limit = logistic(0)[0], 1e-3
+    states, optimiser = [], exact(method)
+    optimiser.minimise(objective, optimiser.start(objective, np.zeros(N)), states.append)
+    steps = list(pairwise(states))
+    changes = [max(a.value - b.value, 0.5 * (a.point - b.point) @ a.gradient) for a, b in steps]
+    expected = next(b for (_, b), change in zip(steps, changes, strict=True) if change < limit)
+    state = replace(optimiser, min_decrease=limit)
+    final = state.minimise(objective, state.start(objective, np.zeros(N)))
+    assert final.status == "converged" and 2 < expected.iteration < states[-1].iteration
+    np.testing.assert_array_equal(final.point, expected.point)
+
+
+def test_does_not_end_while_a_weight_would_move():
+    """A small decrease is no minimum if the gradient of a weight, relative to its curvature, implies a large step."""
+    objective = logistic(0)[0]
+    optimiser = exact(Lbfgs, min_decrease=10.0)
+    early = optimiser.minimise(objective, optimiser.start(objective, np.zeros(N)))
+    careful = replace(optimiser, curvature=np.full(N, 1.0))
+    late = careful.minimise(objective, careful.start(objective, np.zeros(N)))
+    assert np.abs(early.gradient).max() > 0.1 and np.abs(late.gradient).max() < 0.01
+    assert late.iteration > early.iteration
+
+
+def test_memory_of_another_stage_predicts_the_decrease():
+    """From a minimum with a memory, a run ends without an evaluation; without a memory, it evaluates once."""
+    objective = logistic(0)[0]
+    optimiser = exact(Lbfgs, min_decrease=1e-6)
+    learned = optimiser.minimise(objective, optimiser.start(objective, np.zeros(N)))
+    start = replace(optimiser.start(objective, learned.point), initial_gradient_norm=learned.initial_gradient_norm)
+    assert optimiser.minimise(objective, start).evaluations > 1
+    final = optimiser.minimise(objective, replace(start, steps=learned.steps, changes=learned.changes))
+    assert (final.status, final.iteration, final.evaluations) == ("converged", 0, 1)
+    moved = replace(optimiser.start(objective, learned.point + 0.1), steps=learned.steps, changes=learned.changes)
+    assert optimiser.minimise(objective, moved).iteration > 0
 
 
 @pytest.mark.parametrize("preconditioned", [False, True])

@@ -15,7 +15,7 @@ from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.weight_priors import with_weight_priors
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.feature_units import in_feature_units, unit_scales
-from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, Objective, OptimiserState
+from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, Objective, OptimiserState, memory_length
 from relcrf.learning.likelihood import add_l2_penalty
 from relcrf.learning.moments import Moments
 from relcrf.learning.newton_cg import NewtonCg
@@ -28,15 +28,6 @@ LIKELIHOOD_OPTIMISERS: Mapping[str, type[AbstractWolfeSearch]] = {
     "newton-cg": NewtonCg,
 }
 """The values of setting `optimiser` of the backends that learn by maximum likelihood."""
-
-MEMORY = 20
-"""Number of steps in the memory of quasi-Newton methods. On 100,000 web pages, 20 steps need 30 % fewer iterations than 10, and
-40 steps another 17 %, but their products take as long as an evaluation."""
-
-TRANSFERRED_MEMORY = 40
-"""Number of steps in a memory that another stage starts with. On 20,000 pages without labelled neighbours, belief propagation
-evaluates the likelihood 37, 37 and 40 times (three draws) without the memory of the pseudo-likelihood, 17, 31 and 14 times with
-20 steps, and 15, 23 and 14 times with 40 steps."""
 
 MAX_COARSE_ERROR = 1e-4
 """Maximum relative error of the value at the end of a coarse stage for which learning continues from there."""
@@ -79,7 +70,7 @@ def maximise_likelihood(
     diagonal = np.sqrt(curvature)
     optimiser = replace(
         optimiser,
-        memory=MEMORY if previous is None and not keep_memory else TRANSFERRED_MEMORY,
+        memory=memory_length(len(strength)),
         curvature=curvature,
         min_decrease=_insignificant_decrease(optimiser.tolerance, objective.sizes()[0], information, strength),
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),

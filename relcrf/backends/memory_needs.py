@@ -10,7 +10,6 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, Problem
 from relcrf.execution.memory import (
     INFERENCE_VECTORS,
-    LEARNING_VECTORS,
     MemoryUse,
     TemplateSize,
     WorkingArrays,
@@ -19,25 +18,34 @@ from relcrf.execution.memory import (
 from relcrf.graph.components import iter_scope_chunks
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.reduction import Role
+from relcrf.learning.lbfgs import memory_length
 
 SHARED_FACTOR_BYTES, SHARED_STATE_BYTES = 128, 16
 """Bytes per factor, and per state of its two variables, if factors with equal features share a table: indices, and messages
 with a copy. On 10,000,000 links of variables with 5 states, inference needs 240 bytes per link."""
 
+SCRATCH_VECTORS = 10
+"""Number of weight vectors that learning needs besides the memory of the optimiser."""
+
 RESULT_ARRAYS = 3
 """Number of arrays with a number for each state of each variable that the result of inference in shards needs."""
 
 
-def working_arrays(backend: AbstractBackend, *, learning: bool) -> WorkingArrays:
+def working_arrays(backend: AbstractBackend, n_weights: int, *, learning: bool) -> WorkingArrays:
     """Return the numbers of arrays that a backend has in memory during learning or inference."""
     states, cells = backend.learning_arrays if learning else backend.inference_arrays
-    return WorkingArrays(states, cells, LEARNING_VECTORS if learning else INFERENCE_VECTORS)
+    return WorkingArrays(states, cells, _weight_vectors(n_weights, learning))
+
+
+def _weight_vectors(n_weights: int, learning: bool) -> int:
+    """Return the number of weight vectors in memory; a quasi-Newton method stores two for each step."""
+    return SCRATCH_VECTORS + 2 * memory_length(n_weights) if learning else INFERENCE_VECTORS
 
 
 def problem_memory(problem: Problem, backend: AbstractBackend, *, learning: bool) -> tuple[MemoryUse, ...]:
     """Return the parts of the memory that a backend needs for a problem in memory, the largest part first."""
     candidates = sum(space.nbytes for space in problem.candidates)
-    arrays = working_arrays(backend, learning=learning)
+    arrays = working_arrays(backend, problem.graph.layout.size, learning=learning)
     sizes, messages = [*template_sizes(problem)], []
     n_separate = backend.separate_tables_per_variable * _count_states(problem)[0]
     for number, size in enumerate(sizes):
@@ -76,7 +84,8 @@ def shared_memory(problem: Problem, *, learning: bool) -> tuple[MemoryUse, ...]:
     """Return the parts of the memory that are needed besides the shards if the graph is stored in shards."""
     sizes = [TemplateSize(block.name, 0, block.size) for block in problem.graph.layout.blocks]
     candidates = sum(space.nbytes for space in problem.candidates)
-    arrays = WorkingArrays(0 if learning else RESULT_ARRAYS, 0, LEARNING_VECTORS if learning else INFERENCE_VECTORS)
+    n_vectors = _weight_vectors(problem.graph.layout.size, learning)
+    arrays = WorkingArrays(0 if learning else RESULT_ARRAYS, 0, n_vectors)
     return estimate_memory(sizes, *_count_states(problem), arrays, candidates)
 
 

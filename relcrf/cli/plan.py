@@ -59,7 +59,8 @@ def _print_memory(rows: Sequence[TemplatePlan], n_variables: int, n_states: int,
     """Print the memory that learning needs, the largest part of it, and the memory that is available."""
     sizes = [TemplateSize(row.name, row.bytes, row.weights, row.table_cells) for row in rows if not row.is_candidate]
     cells = BYTES_PER_CELL * sum(row.cells for row in rows)
-    uses = estimate_memory(sizes, n_variables, n_states, working_arrays(AutoBackend(), learning=True), cells)
+    arrays = working_arrays(AutoBackend(), sum(size.n_weights for size in sizes), learning=True)
+    uses = estimate_memory(sizes, n_variables, n_states, arrays, cells)
     needed, limit = total_bytes(uses), store.working_bytes
     candidates = " with candidates" if cells else ""
     print_line(

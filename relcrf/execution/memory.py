@@ -24,9 +24,6 @@ This is an upper bound of the measured multiples. On 100,000 linked pages with w
 variables, 2.4 for pseudo-likelihood and 3.1 for the ESS-CRF. On candidates with 4,000,000 cells, TR-MRF needs 3.4 times
 `AbstractSpace.nbytes`."""
 
-LEARNING_VECTORS = 50
-"""Number of weight vectors that a quasi-Newton method stores: twenty pairs of differences, and scratch vectors."""
-
 INFERENCE_VECTORS = 4
 """Number of weight vectors that inference stores."""
 

@@ -36,6 +36,18 @@ MAX_EVALUATIONS = 30
 NEGLIGIBLE_STEP = 0.01
 """Maximum step, in units of a weight's feature scale, that a gradient may imply where a run ends by its values."""
 
+MIN_MEMORY, MAX_MEMORY = 10, 40
+"""Minimum and maximum result of `memory_length`. On 1,000,000 web pages with 250,000 weights, learning takes 204, 145 and 123
+iterations with 20, 40 and 70 steps, and 87, 54 and 56 s."""
+
+MEMORY_BYTES = 1 << 29
+"""Size above which a memory has fewer steps."""
+
+
+def memory_length(n_weights: int) -> int:
+    """Return the number of steps that the memory of a quasi-Newton method should contain; each step has two vectors."""
+    return min(max(MEMORY_BYTES // (16 * max(n_weights, 1)), MIN_MEMORY), MAX_MEMORY)
+
 
 @dataclass(frozen=True)
 class OptimiserState:
@@ -467,9 +479,10 @@ def apply_inverse_hessian(
     Each step and its gradient change must have positive curvature (see `has_positive_curvature`).
     """
     result = gradient.copy()
+    curvatures = [float(step @ change) for step, change in zip(steps, changes, strict=True)]
     factors = []
-    for step, change in zip(steps[::-1], changes[::-1], strict=True):
-        factor = float(step @ result) / float(step @ change)
+    for step, change, curvature in zip(steps[::-1], changes[::-1], curvatures[::-1], strict=True):
+        factor = float(step @ result) / curvature
         result -= factor * change
         factors.append(factor)
     if inverse_diagonal is not None:
@@ -477,7 +490,7 @@ def apply_inverse_hessian(
     if len(steps):
         step, change = steps[-1], changes[-1]
         scaled = change if inverse_diagonal is None else inverse_diagonal * change
-        result *= float(step @ change) / float(change @ scaled)
-    for step, change, factor in zip(steps, changes, reversed(factors), strict=True):
-        result += (factor - float(change @ result) / float(step @ change)) * step
+        result *= curvatures[-1] / float(change @ scaled)
+    for step, change, curvature, factor in zip(steps, changes, curvatures, reversed(factors), strict=True):
+        result += (factor - float(change @ result) / curvature) * step
     return result

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from relcrf.learning.lbfgs import Lbfgs
+from relcrf.learning.lbfgs import MEMORY_BYTES, Lbfgs, memory_length
 
 
 def logistic(seed):
@@ -28,3 +28,9 @@ def test_logistic_regression(seed):
     assert state.status == "converged"
     assert state.value == pytest.approx(reference.fun, rel=1e-9)
     assert state.evaluations <= 2 * reference.nfev + 5
+
+
+def test_memory_of_many_weights_is_limited():
+    assert (memory_length(0), memory_length(100_000)) == (40, 40)
+    assert memory_length(MEMORY_BYTES // (2 * 8 * 25)) == 25  # two vectors of float64 for each step
+    assert memory_length(10**9) == 10

@@ -313,15 +313,15 @@ def test_insufficient_memory_raises_e435(relcrf_, web, tmp_path, monkeypatch):
 
 
 def test_memory_estimate_includes_candidates(monkeypatch):
+    from relcrf.backends import memory_needs
     from relcrf.execution import memory
+    from relcrf.learning.lbfgs import MAX_MEMORY
 
     model = relcrf.parse(TEXT)
     grounding = model.ground(relcrf.Dataset(traits_world()))
     cells = sum(space.pairs.nbytes for space in grounding.candidates)
-    required = (
-        memory.SCRATCH_FACTOR * (grounding.graph.nbytes + cells)
-        + 8 * memory.LEARNING_VECTORS * grounding.graph.layout.size
-    )
+    n_vectors = memory_needs.SCRATCH_VECTORS + 2 * MAX_MEMORY
+    required = memory.SCRATCH_FACTOR * (grounding.graph.nbytes + cells) + 8 * n_vectors * grounding.graph.layout.size
     monkeypatch.setattr(memory, "available_bytes", lambda: required - 1)
     with pytest.raises(UsageError, match="E435"):
         relcrf.api.fit(model, grounding, "trmrf")

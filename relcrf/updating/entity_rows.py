@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -155,7 +155,6 @@ class EntityRows:
         self._is_examined = np.zeros(len(self.known.entities), dtype=bool)
         self._numbered: dict[str, NumberedCells] = {}
         """The numbered cells of each table `new_cells`; empty if all entities were examined from the start."""
-        self._has_known = False
         for name, columns in entity_columns(spec, dataset).items():
             table = dataset.find_table(name)
             assert table is not None
@@ -220,7 +219,8 @@ class EntityRows:
         n_known = len(self.known.entities)
         if self._is_examined.all():
             return
-        self._create_known()
+        with self._registered("known_entities", self.known.entities):
+            self._connection.execute("CREATE TABLE known AS SELECT kind, key, row FROM known_entities")
         for column in self._key_columns():
             cells = self._query(
                 f"SELECT cells.rowid AS cell, part, coalesce(known.row, -1)::INTEGER AS row, total, "
@@ -236,13 +236,6 @@ class EntityRows:
             new.is_present[rows] = True
             self._is_examined |= (new.total != column.missing.total) | (new.is_present != column.missing.is_present)
             self._is_examined[rows[~np.asarray(cells["is_determined"])[is_known]]] = True
-
-    def _create_known(self) -> None:
-        """Create the DuckDB table `known` of the known entities, unless it exists."""
-        if not self._has_known:
-            with self._registered("known_entities", self.known.entities):
-                self._connection.execute("CREATE TABLE known AS SELECT kind, key, row FROM known_entities")
-            self._has_known = True
 
     def _create_cells(self) -> None:
         """Create the tables of the cells of examined entities, and of their digests."""
@@ -280,17 +273,6 @@ class EntityRows:
             f"CREATE OR REPLACE TABLE entities AS SELECT kind::INTEGER AS kind, key, {_sum_sql('digest')} AS digest "
             f"FROM ({union}) GROUP BY ALL"
         )
-
-    def _find_mentioned(self) -> np.ndarray:
-        """Return the indices of the known entities that a row mentions together with a changed entity, shape (n,)."""
-        union = " UNION ".join(self._mentioned_sql())
-        if not union or not len(self.known.entities):
-            return np.empty(0, dtype=np.int64)
-        self._connection.execute(f"CREATE OR REPLACE TABLE mentioned AS {union}")
-        if not self._query("SELECT count(*) AS n FROM mentioned ANTI JOIN changed USING (kind, key)")["n"][0]:
-            return np.empty(0, dtype=np.int64)
-        self._create_known()
-        return np.asarray(self._query("SELECT row FROM known JOIN mentioned USING (kind, key)")["row"], dtype=np.int64)
 
     @contextmanager
     def _registered(self, name: str, entities: Entities, rows: np.ndarray | None = None) -> Iterator[None]:
@@ -374,8 +356,8 @@ class EntityRows:
         """Compare the entities with those of the run, and select the entities of all components that contain a change.
 
         The rows of an entity that did not change are the same as before, and connect it to the same entities. The components of
-        the run that contain a changed entity, or one that a row of a changed entity mentions, are therefore closed: no row
-        connects their entities, together with the changed entities, to any other entity.
+        the run that contain a changed entity are therefore closed: no row connects their entities, or new ones, to any other
+        entity.
         """
         known, component = self.known.entities, self.known.component
         examined = np.flatnonzero(self._is_examined)
@@ -389,7 +371,6 @@ class EntityRows:
         removed = rows[np.asarray(changed["is_removed"], dtype=bool)]
         is_reached = np.zeros(int(component.max(initial=-1)) + 1, dtype=bool)
         is_reached[component[rows]] = True
-        is_reached[component[self._find_mentioned()]] = True
         is_selected = is_reached[component]
         is_selected[removed] = False
         kept = ~is_selected
@@ -403,17 +384,6 @@ class EntityRows:
         n_added = int(self._query("SELECT count(*) AS n FROM changed WHERE row IS NULL")["n"][0])
         n_changed, n_selected = len(rows) - len(removed), len(selected) + n_added
         return EntityChanges("selected", kept, n_added, len(removed), n_changed, n_selected)
-
-    def _mentioned_sql(self) -> Iterator[str]:
-        """Yield SQL of the entities that a row mentions together with a changed entity."""
-        for name, columns in self._columns.items():
-            if len(columns) > 1:
-                scan = self._scan_entities(name, "changed")
-                for first, second in permutations(columns, 2):
-                    yield (
-                        f"SELECT {second.kind} AS kind, {text_sql(self.tables[name], second.name)} AS key FROM {scan} AS raw "
-                        f"WHERE raw.{quoted(first.name)} IN (SELECT cell FROM {self._find_cells(first, 'changed')})"
-                    )
 
     def select_rows(self, changes: EntityChanges) -> Dataset:
         """Return a dataset with only the rows that mention a selected entity; tables without keys keep all rows."""

@@ -70,7 +70,10 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
         gc.enable()  # `__main__` disables it during the imports
         _note_kernel_cache()
         filled = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        command(**filled, **values)
+        try:
+            command(**filled, **values)
+        except KeyboardInterrupt:
+            raise typer.Abort from None  # Typer would convert `KeyboardInterrupt` to an exit without a message
 
     flat_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -480,6 +480,17 @@ def test_ctrl_c_converted_to_other_exception_by_compiler(relcrf_, web, monkeypat
     assert relcrf_("ground", MODEL, "--data", web)[0] == 70
 
 
+def test_ctrl_c_outside_of_a_phase_is_reported(web, tmp_path, monkeypatch, relcrf_):
+    """Between two phases, as before learning starts, no other code reports the interruption."""
+
+    def interrupt(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relcrf.cli.learn.CheckpointMonitor", interrupt)
+    code, _, err = relcrf_("train", MODEL, "--backend", "local", "--data", web, "--out", tmp_path / "run")
+    assert (code, err) == (130, "interrupted\n")
+
+
 def test_ctrl_c_exits_process_with_130(web, tmp_path):
     """Ctrl-C at any time ends the command with one word and exit code 130."""
     command = [

@@ -72,7 +72,8 @@ OPEN: dict[str, Any] = {"gates": "none"}
 UNGATED_L2 = 15.0
 """L2 penalty on the weights of the model without gates or L1, chosen on field 1000."""
 PAPER: dict[str, Any] = {
-    "schedule": "joint", "pretraining_iterations": 3, "gate_l2": 0.001, "evidence_l2": 0.001, "deviation_l2": 0.001,
+    "schedule": "joint", "optimiser": "adam", "pretraining_iterations": 3,
+    "gate_l2": 0.001, "evidence_l2": 0.001, "deviation_l2": 0.001,
 }  # fmt: skip
 """Settings of the protocol of Stoyanov & Eisner, for a model without factors over one variable."""
 console = Console()

@@ -99,6 +99,10 @@ weights of evidence features so much that the held-out risk of the static gates 
 OPEN_STAGES = (TrainingStage("open", 1.0, False, True),)
 """Training stages without gates."""
 
+FIRST_WEIGHTS_STAGE = TrainingStage("open_weights", 1.0, False, False, learns_gates=False)
+FINAL_WEIGHTS_STAGE = TrainingStage("final_weights", 2.0, True, True, learns_gates=False)
+"""The first and the last stage of `optimiser=auto` if messages have a cost."""
+
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
 """The last stage if L1 or group L1 is used; it learns the nonzero weights again, without these penalties."""
 
@@ -155,9 +159,10 @@ class GatedBackend(AbstractBackend):
             fraction of the unlabelled variables whose predictions are labels in the last round.
         rounds: Maximum number of repetitions of `self` and `em`.
         pretraining_iterations: Maximum number of iterations of the initial likelihood maximisation.
-        optimiser: `adam` or `smd` (stochastic meta-descent), with mini-batches of whole components; or `lbfgs`. With
-            gates, `lbfgs` finds worse optima: the weights that all gates share change first, so all gates open or close
-            together.
+        optimiser: `lbfgs`; `adam` or `smd` (stochastic meta-descent), with mini-batches of whole components; or `auto`,
+            which is `lbfgs` if messages have no cost. Otherwise, `lbfgs` would find worse optima: the weights that all
+            gates share change first, so all gates open or close together. `auto` then learns the gates with `adam`, and
+            the weights with `lbfgs` before and after. With `group_l1`, `auto` is `adam`.
         batch_size: Number of connected components per mini-batch.
         learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects the optimiser's default.
         max_iterations: Maximum number of iterations of each stage; for `adam` and `smd`, maximum number of passes.
@@ -197,7 +202,7 @@ class GatedBackend(AbstractBackend):
     fraction: float = 0.0
     rounds: int = 3
     pretraining_iterations: int = 5
-    optimiser: str = "adam"
+    optimiser: str = "auto"
     batch_size: int = 200
     learning_rate: float = 0.0
     max_iterations: int = 100
@@ -213,11 +218,11 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("schedule", tuple(TRAINING_STAGES))
         self._require_one_of("unlabelled", ("ignore", "self", "em", "marginal"))
-        self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
+        self._require_one_of("optimiser", ("auto", "lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold", "rounds")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
         self._require_below_1("threshold", "fraction")
-        if self.l1 and self.optimiser != "lbfgs":
+        if self.l1 and self.optimiser in STOCHASTIC_OPTIMISERS:
             self._reject_setting(
                 "l1", f"optimiser '{self.optimiser}' does not support it; use group_l1 or optimiser=lbfgs"
             )
@@ -263,7 +268,8 @@ class GatedBackend(AbstractBackend):
         if self.unlabelled == "marginal":
             problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
-        batch = 0 if self.optimiser == "lbfgs" else self.batch_size
+        uses_batches = any(self._optimiser(stage) in STOCHASTIC_OPTIMISERS for stage in self._stages)
+        batch = self.batch_size if uses_batches else 0
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
         held_out, by_component = examples.select_held_out(problem, rng)
         # Held-out components are in no batch, so their labels may also be evidence; held-out variables may not.
@@ -285,16 +291,22 @@ class GatedBackend(AbstractBackend):
             point = np.concatenate((warm_start["weights"], gates))
         n_scored = sum(risk.n_scored for risk in risks)
         feature_scales = weight_scales(problem.graph)
+        adam_scales = feature_scales
+        if self._has_weight_stages:
+            adam_scales = feature_scales * self._rate_divisors(problem, feature_scales)
 
         def run(schedule: Sequence[TrainingStage], point: np.ndarray) -> np.ndarray:
             for stage in schedule:
                 penalties = self._penalties(problem, n_scored, stage, point)
                 observed_risk = held_out_risk if stage.early_stopping else None
-                state = self._run_stage(stage, risks, observed_risk, penalties, feature_scales, point, monitor)
+                scales = adam_scales if self._optimiser(stage) == "adam" else feature_scales
+                state = self._run_stage(stage, risks, observed_risk, penalties, scales, point, monitor)
                 stages.append((stage.name, state))
                 point = penalties.prune_groups(state.point)
             return point
 
+        if self._has_weight_stages:
+            point = run((FIRST_WEIGHTS_STAGE,), point)
         schedule = self._stages
         if self.l1 or self.group_l1:
             schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
@@ -305,9 +317,14 @@ class GatedBackend(AbstractBackend):
             without_evidence = stages[-1][1]
             assert isinstance(without_evidence, EarlyStoppingState)
             point = run((FINAL_STAGE,), static_point if without_evidence.best < with_evidence.best else point)
+        if self._has_weight_stages:
+            point = run((FINAL_WEIGHTS_STAGE,), point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
+        *earlier, last = stages
         return FitResult(
-            {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
+            {"weights": weights, "gates": gates},
+            (*((name, _as_scheduled(state)) for name, state in earlier), last),
+            self._summary(risks, held_out_risk, point),
         )
 
     @property
@@ -400,7 +417,7 @@ class GatedBackend(AbstractBackend):
         """Minimise the risk until convergence, or until the held-out risk has not improved in `patience` iterations.
 
         Args:
-            feature_scales: The scale of each weight's feature, without those of the gates.
+            feature_scales: The scale of each weight, without those of the gates; for `adam`, see `_rate_divisors`.
         """
         n_scored, all_batches = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
@@ -421,21 +438,49 @@ class GatedBackend(AbstractBackend):
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
+        optimiser = self._optimiser(stage)
         gate_scales = np.ones(len(point) - len(feature_scales))
         scale = unit_scales(np.concatenate((feature_scales, gate_scales)), penalties.scale * penalties.l2)
-        method = in_feature_units(self._minimiser(len(risks), penalties, stage.rate_factor, scale), scale)
+        method = in_feature_units(self._minimiser(optimiser, len(risks), penalties, stage.rate_factor, scale), scale)
         state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
         state = method.minimise(evaluate, state or with_held_out_risk(method.start(evaluate, point)), observe)
-        is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
-        return replace(state, status="schedule ended") if is_schedule else state
+        return _as_scheduled(state) if optimiser in STOCHASTIC_OPTIMISERS else state
+
+    @property
+    def _has_weight_stages(self) -> bool:
+        """Return True if `auto` learns the weights alone before and after the stages of the gates."""
+        closes_gates = self.message_cost > 0.0 and self.gates != "none"
+        return self.optimiser == "auto" and closes_gates and not (self.l1 or self.group_l1)
+
+    def _optimiser(self, stage: TrainingStage) -> str:
+        if self.optimiser != "auto":
+            return self.optimiser
+        uses_adam = stage.learns_gates if self._has_weight_stages else self.group_l1 and not self.l1
+        return "adam" if uses_adam else "lbfgs"
+
+    def _rate_divisors(self, problem: Problem, feature_scales: np.ndarray) -> np.ndarray:
+        """Return powers of 2 by which Adam's steps are divided, so that they grow with the root of a weight's information.
+
+        Adam changes a weight that few labels determine as much as any other. The weights of words would then overfit so
+        much that the last stage, whose loss is nearly constant there, could not correct them.
+
+        Returns:
+            Shape (n_weights,); 1 for the weight with the most information, and for weights without any.
+        """
+        likelihood = problem.total_likelihood(WholeGraphSpec(self.name, "bp"))
+        information = likelihood.curvature() / feature_scales**2
+        known = information > 0.0
+        exponents = np.zeros(len(information), dtype=int)
+        exponents[known] = np.rint(0.5 * np.log2(information.max(initial=0.0) / information[known]))
+        return np.ldexp(1.0, exponents)
 
     def _minimiser(
-        self, n_batches: int, penalties: Penalties, rate_factor: float, scale: np.ndarray
+        self, optimiser: str, n_batches: int, penalties: Penalties, rate_factor: float, scale: np.ndarray
     ) -> AbstractMinimiser[Any]:
         settings: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        if self.optimiser in STOCHASTIC_OPTIMISERS:
-            rate = rate_factor * (self.learning_rate or DEFAULT_LEARNING_RATES[self.optimiser])
-            return STOCHASTIC_OPTIMISERS[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
+        if optimiser in STOCHASTIC_OPTIMISERS:
+            rate = rate_factor * (self.learning_rate or DEFAULT_LEARNING_RATES[optimiser])
+            return STOCHASTIC_OPTIMISERS[optimiser](n_batches, 1, rate, seed=self.seed, **settings)
         return Owlqn(l1=penalties.l1_strengths / scale, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
@@ -497,3 +542,8 @@ class GatedBackend(AbstractBackend):
             verdict=Verdict("converged", self.bp_iterations),
             n_messages=propagated.n_messages,
         )
+
+
+def _as_scheduled(state: OptimiserState) -> OptimiserState:
+    """Return the state with another status if its stage, which is not the last one or has a fixed length, is complete."""
+    return replace(state, status="schedule ended") if state.status == "not converged" else state

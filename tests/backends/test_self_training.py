@@ -191,9 +191,10 @@ def test_gated_self_training_equals_plain_loop(world, treatment, threshold):
         np.testing.assert_allclose(found.vectors[name], vector, atol=1e-9 if treatment == "self" else 1e-3)
 
 
-def test_gated_self_training_on_stochastic_blocks(monkeypatch):
-    """With 30 of 300 labels, `em` is better than no self-training. `self` has a lower accuracy (.89 against .94 on five graphs):
-    predicted neighbours agree too often, so that the weight of links doubles."""
+@pytest.mark.parametrize("optimiser", ["auto", "adam"])
+def test_gated_self_training_on_stochastic_blocks(monkeypatch, optimiser):
+    """With 30 of 300 labels, `em` is better than no self-training. `self` has a lower accuracy: predicted neighbours agree too
+    often, so that the weight of links increases. With `auto`, it more than doubles, and the log-likelihood is lower, too."""
     monkeypatch.syspath_prepend(Path(relcrf.__file__).parent.parent / "datasets")
     from stochastic_blocks import BlockModel, make_papers
 
@@ -206,15 +207,21 @@ def test_gated_self_training_on_stochastic_blocks(monkeypatch):
         papers = make_papers(blocks, np.random.default_rng(seed))
         grounding = model.ground(relcrf.Dataset(papers.tables()))
         for treatment, found in scores.items():
-            fit = api.fit(model, grounding, "gated", hidden=~papers.labelled, unlabelled=treatment, l2=0.1)
+            fit = api.fit(
+                model, grounding, "gated", hidden=~papers.labelled, unlabelled=treatment, l2=0.1, optimiser=optimiser
+            )
             score = api.predict(fit, grounding, hidden=~papers.labelled).score()
             found.append((score.accuracy, score.log_likelihood))
             link_weights[treatment].append(fit.weights().columns["weight"][-1])
     accuracy, log_likelihood = ({name: np.mean(found, axis=0)[k] for name, found in scores.items()} for k in (0, 1))
     assert log_likelihood["em"] > log_likelihood["ignore"] + 0.05
     assert accuracy["em"] > accuracy["ignore"] > 0.9
-    assert log_likelihood["self"] > log_likelihood["ignore"] - 0.1 and accuracy["self"] > 0.85
-    assert np.mean(link_weights["self"]) > 2 * np.mean(link_weights["ignore"])
+    if optimiser == "adam":
+        assert log_likelihood["self"] > log_likelihood["ignore"]
+        assert accuracy["self"] > accuracy["ignore"] - 0.04
+    else:
+        assert log_likelihood["self"] > log_likelihood["ignore"] - 0.1 and accuracy["self"] > 0.85
+        assert np.mean(link_weights["self"]) > 2 * np.mean(link_weights["ignore"])
     np.testing.assert_allclose(link_weights["em"], link_weights["ignore"], atol=1e-12)
 
 

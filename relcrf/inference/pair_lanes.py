@@ -7,18 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.graph.scopes import Scopes, SharedPotentials
-from relcrf.kernels import pair_flooding
+from relcrf.inference.disjoint_ranges import disjoint_ranges
+from relcrf.kernels import pair_flooding, threads
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.pair_flooding import LANES
-from relcrf.kernels.threads import map_lanes
+from relcrf.kernels.threads import map_lanes, map_ranges
 
 CELLS_PER_CHUNK = 1 << 16
 """Number of cells that are exponentiated at a time; this number of cells fits into the cache of a core."""
-
-MIN_COST_RATIO = 16
-"""Ratio of the minimum costs from which threads share the blocks of a round in place, and of an ordinary round. In place, the
-ranges of blocks need copies of the products and more rounds: on a graph of 400,000 pairs of 5 states, 21 rounds instead of 18
-and 1.8 times the CPU time. A round takes 60 ms on one core at the larger minimum."""
 
 MIN_SHARING_PAIRS = 1 << 12
 """Minimum number of pairs with equal tables for which a separate group is formed; each group has a cost per round."""
@@ -29,12 +25,14 @@ class PairLanes:
     """The layout of pairwise factors (pairs) of one shape, i.e. with the same cardinalities of the first and the second node.
 
     A block contains `LANES` pairs. The last block is padded with uniform pairs; the states of their dummy nodes come last.
+    Threads share the blocks of a large graph, in ranges that do not depend on the number of threads.
 
     Args:
         factors: Factor indices, shape (n_pairs,).
         first, second: Cardinalities of the first and the second node.
         is_agreement: True if the pairs are agreement factors; see `Scopes`.
         state_starts: Offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES), int32.
+        steps: Bounds of consecutive ranges of blocks, for each step of a round; the ranges of a step have no node in common.
         shares_table: True if all pairs have equal tables; the number of pairs is then a multiple of `LANES`.
     """
 
@@ -43,6 +41,7 @@ class PairLanes:
     second: int
     is_agreement: bool
     state_starts: np.ndarray
+    steps: list[list[int]]
     shares_table: bool = False
 
     @classmethod
@@ -54,10 +53,14 @@ class PairLanes:
         out = []
         for first, second, is_agreement in distinct_rows(shape):
             members = np.flatnonzero((shape == (first, second, is_agreement)).all(axis=1))
-            for group, shares_table in _divide_by_table(scopes, pairs, members):
+            for members_of_group, shares_table in _divide_by_table(scopes, pairs, members):
+                order, steps = _share_between_threads(
+                    ends[members_of_group], 2 if is_agreement else int(first * second)
+                )
+                group = members_of_group[order]
                 start = np.full((-(-len(group) // LANES) * LANES, 2), scopes.state_start[-1], dtype=np.int32)
                 start[: len(group)] = scopes.state_start[ends[group]]
-                layout = int(first), int(second), bool(is_agreement), _to_lanes(start), shares_table
+                layout = int(first), int(second), bool(is_agreement), _to_lanes(start), steps, shares_table
                 out.append(cls(pairs[group], *layout))
         return out
 
@@ -151,40 +154,19 @@ class LaneMessages:
     def flood(self, product: np.ndarray, next_product: np.ndarray) -> float:
         """Run one round; see `kernels.pair_flooding.flood`.
 
-        Several threads share the blocks of a large graph, in ranges that do not depend on the number of threads. If
-        `next_product` is `product`, a block reads the new messages of the earlier blocks of its range.
+        If `next_product` is `product`, each block reads the new messages of the earlier blocks of its range and of earlier
+        steps.
         """
         lanes, (maximum, damping, appearance) = self.lanes, self.settings
         in_place = next_product is product
 
-        def flood_blocks(first: int, last: int) -> tuple[float, np.ndarray]:
-            # The first range multiplies its messages into the result; the others have products of their own.
-            if in_place:
-                read = out = product if last - first == len(self.message) else product.copy()
-            else:
-                read, out = product, next_product if first == 0 else np.ones_like(next_product)
-            tables, starts, message = self._block_arguments(first, last)
+        def flood_blocks(first: int, last: int) -> float:
             shape = lanes.first, lanes.second, lanes.is_agreement
             settings = maximum, damping, appearance[first:last]
-            ratio = pair_flooding.flood(*shape, *settings, tables, starts, message, read, out, in_place)
-            return float(ratio), out
+            of_blocks = self._block_arguments(first, last)
+            return float(pair_flooding.flood(*shape, *settings, *of_blocks, product, next_product, in_place))
 
-        cost = self._cost // (MIN_COST_RATIO if in_place else 1)
-        ratios, products = zip(*map_lanes(len(self.message), cost, flood_blocks), strict=True)
-
-        def multiply(first: int, last: int) -> None:
-            result = next_product[first:last]
-            if not in_place:
-                for each in products[1:]:
-                    result *= each[first:last]
-                return
-            before = np.where(result > 0.0, result, 1.0)
-            for each in products:
-                result *= each[first:last] / before
-
-        if len(products) > 1:
-            map_lanes(len(next_product), self._cost, multiply)
-        return float(max(ratios))
+        return max(max(map_ranges(bounds, flood_blocks)) for bounds in lanes.steps)
 
     def sum_beliefs(self, potentials: SharedPotentials, product: np.ndarray, out: np.ndarray) -> float:
         """Add the beliefs of the pairs to flat tables `out`, in the layout of `potentials.tables`, unless `out` is empty.
@@ -234,6 +216,21 @@ def _divide_by_table(scopes: Scopes, pairs: np.ndarray, members: np.ndarray) -> 
         rest.append(group[n_shared:])
     remaining = np.sort(np.concatenate(rest))
     return [(group, True) for group in shared if len(group)] + ([(remaining, False)] if len(remaining) else [])
+
+
+def _share_between_threads(ends: np.ndarray, n_cells: int) -> tuple[np.ndarray, list[list[int]]]:
+    """Return the order of pairs in blocks, and the steps of a round; see `PairLanes`.
+
+    Args:
+        ends: Nodes of each pair, shape (n_pairs, 2).
+        n_cells: Number of cells of each table.
+    """
+    n_blocks = -(-len(ends) // LANES)
+    if len(ends) * n_cells <= threads.MIN_PARALLEL_COST:
+        return np.arange(len(ends)), [[0, n_blocks]]
+    order, steps = disjoint_ranges(ends, LANES)
+    n_shared = steps[-1][-1] if steps else 0
+    return order, steps + [[n_shared, n_blocks]] * (n_shared < n_blocks)
 
 
 def _to_lanes(rows: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeVar
@@ -65,8 +65,16 @@ def map_lanes(n: int, cost: int, function: Callable[[int, int], T]) -> list[T]:
         cost: the total cost, in cells read.
     """
     n_lanes = LANES if cost > MIN_PARALLEL_COST and n >= LANES else 1
-    bounds = [n * lane // n_lanes for lane in range(n_lanes + 1)]
-    n_threads = min(numba.config.NUMBA_NUM_THREADS, n_lanes)
+    return map_ranges([n * lane // n_lanes for lane in range(n_lanes + 1)], function)
+
+
+def map_ranges(bounds: Sequence[int], function: Callable[[int, int], T]) -> list[T]:
+    """Apply a function to the consecutive ranges with the given bounds, on several threads, and return the results in order.
+
+    Args:
+        bounds: the first index of each range, followed by the end of the last range.
+    """
+    n_threads = min(numba.config.NUMBA_NUM_THREADS, len(bounds) - 1)
     apply = map if n_threads == 1 else _pool(n_threads).map
     return list(apply(function, bounds[:-1], bounds[1:]))
 

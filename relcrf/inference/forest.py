@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from relcrf.columns.offsets import entries_of_runs, offsets
@@ -22,6 +20,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, UnsupportedGraphError, Verdict
 from relcrf.kernels import forest, forest_layout
 from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
+from relcrf.kernels.threads import map_ranges
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK_SIZE = 1 << 16
@@ -289,17 +288,13 @@ class ForestSweep:
         """Process all blocks on as many threads as Numba uses; return the sum of the blocks' results, added in block order."""
         if len(blocks) < LANES:
             return float(sum(work(block, 0) for block in blocks))
-        bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
-        lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
+        bounds = [len(blocks) * lane // LANES for lane in range(LANES + 1)]
+        lanes = {first: lane for lane, first in enumerate(bounds)}
 
-        def run_lane(lane: tuple[int, tuple[Block, ...]]) -> list[float]:
-            return [work(block, lane[0]) for block in lane[1]]
+        def run_lane(first: int, last: int) -> list[float]:
+            return [work(block, lanes[first]) for block in blocks[first:last]]
 
-        n_threads = min(numba.config.NUMBA_NUM_THREADS, len(lanes))
-        if n_threads == 1:
-            return float(sum(value for lane in lanes for value in run_lane(lane)))
-        with ThreadPoolExecutor(n_threads) as pool:
-            return float(sum(value for values in pool.map(run_lane, lanes) for value in values))
+        return float(sum(value for values in map_ranges(bounds, run_lane) for value in values))
 
     def _n_states(self, block: Block) -> int:
         return int(self._forest.state_start[block[1]] - self._forest.state_start[block[0]])

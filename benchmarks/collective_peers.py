@@ -4,9 +4,10 @@
 
 The pages are those of datasets/weak_links.py: the scores of a page determine its category in half of the cases, and its
 eight links determine the rest. Backends learn on one graph and predict all pages of another one. Settings are the defaults.
-Each size and backend runs in a separate process, so that peak memory is that of the backend; seconds are CPU time, and
-accuracies are means over draws of both graphs. `reference` is belief propagation with the true parameters and with the
-constraint that the categories have equal sizes (Decelle et al. 2011), which no backend receives.
+Each size and backend runs in a separate process, so that peak memory is that of the backend; seconds are CPU time with one
+thread, or wall time with the number of threads in `NUMBA_NUM_THREADS`. Accuracies are means over draws of both graphs.
+`reference` is belief propagation with the true parameters and with the constraint that the categories have equal sizes
+(Decelle et al. 2011), which no backend receives.
 
 The rival in NumPy learns the same model by pseudo-likelihood (logistic scores and a table of pairs) with SciPy's L-BFGS, and
 predicts by belief propagation; it is compared with backend `pseudo` and `inference=bp`. PGMax is timed in its compiled loop
@@ -40,8 +41,10 @@ BACKENDS: dict[str, dict[str, Any]] = {"local": {}, "default": {}, "ess": {}, "p
 """Measured backends and their settings; `default` is the default backend of `relcrf train`."""
 SLOW = ("dense",)
 """Backends that `--quick` leaves out."""
-PROCESSES = 2
-"""Number of processes at a time; times are CPU times of one process."""
+THREADS = int(os.environ["NUMBA_NUM_THREADS"])
+"""Number of threads of a process."""
+PROCESSES = 2 if THREADS == 1 else 1
+"""Number of processes at a time."""
 TOLERANCE, MAX_ITERATIONS, L2 = 1e-6, 1000, 1.0
 """Stopping criteria of belief propagation, and the penalty of the weights; relcrf's defaults."""
 
@@ -68,18 +71,20 @@ def measure(n: int, seed: int, backend: str, homophily: float) -> dict[str, floa
     import relcrf
     from relcrf import api
 
+    clock = time.process_time if THREADS == 1 else time.perf_counter
+
     def run(train: Pages, test: Pages) -> dict[str, float]:
         model = api.parse(MODEL)
         name = {} if backend == "default" else {"backend": backend}
-        times = [time.process_time()]
+        times = [clock()]
         grounding = model.ground(relcrf.Dataset(train.tables()))
-        times.append(time.process_time())
+        times.append(clock())
         fit = api.fit(model, grounding, **name, **BACKENDS[backend])
-        times.append(time.process_time())
+        times.append(clock())
         other = fit.ground(relcrf.Dataset(test.tables()))
-        times.append(time.process_time())
+        times.append(clock())
         found = api.predict(fit, other, hidden=np.ones(len(test.category), dtype=bool)).score()
-        times.append(time.process_time())
+        times.append(clock())
         ground, learn, ground_test, infer = np.diff(times)
         return {
             "accuracy": found.accuracy,

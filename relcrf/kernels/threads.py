@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
         return
     bounds = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_PER_THREAD + 1)[1:-1])
     ranges = [(lo, hi) for lo, hi in pairwise((0, *bounds.tolist(), len(costs))) if lo < hi]
-    yield from _pool(n_threads).map(lambda ends: function(*ends), ranges)
+    yield from _map_on_threads(n_threads, function, ranges)
 
 
 def map_lanes(n: int, cost: int, function: Callable[[int, int], T]) -> list[T]:
@@ -75,8 +75,25 @@ def map_ranges(bounds: Sequence[int], function: Callable[[int, int], T]) -> list
         bounds: the first index of each range, followed by the end of the last range.
     """
     n_threads = min(numba.config.NUMBA_NUM_THREADS, len(bounds) - 1)
-    apply = map if n_threads == 1 else _pool(n_threads).map
-    return list(apply(function, bounds[:-1], bounds[1:]))
+    if n_threads == 1:
+        return [function(lo, hi) for lo, hi in pairwise(bounds)]
+    return list(_map_on_threads(n_threads, function, pairwise(bounds)))
+
+
+def _map_on_threads(
+    n_threads: int, function: Callable[[int, int], T], ranges: Iterable[tuple[int, int]]
+) -> Iterator[T]:
+    """Yield the results of a function for ranges, in order. After an exception, such as Ctrl-C, no thread still works."""
+    futures: list[Future[T]] = []
+    try:
+        for lo, hi in ranges:
+            futures.append(_pool(n_threads).submit(function, lo, hi))
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 def _pool(n_threads: int) -> ThreadPoolExecutor:

@@ -2,14 +2,15 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
+from time import sleep
 
 import numba
 import numpy as np
 import pytest
 
 from relcrf.kernels import threads
-from relcrf.kernels.threads import map_key_ranges, thread_scratch
+from relcrf.kernels.threads import map_key_ranges, map_ranges, thread_scratch
 
 
 @pytest.fixture
@@ -31,6 +32,23 @@ def test_exception_propagates_and_threads_continue(two_threads):
     with pytest.raises(ValueError, match="0 to"):
         list(map_key_ranges(np.ones(10), fail))
     assert sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)) == 10
+
+
+def test_no_thread_works_after_an_interrupt(two_threads):
+    """A function that fails waits until another one works, which must end before the exception reaches the caller."""
+    works, finished = Event(), []
+
+    def work(lo, hi):
+        if lo == 0:
+            works.wait()
+            raise KeyboardInterrupt
+        works.set()
+        sleep(0.05)
+        finished.append(lo)
+
+    with pytest.raises(KeyboardInterrupt):
+        map_ranges([0, 1, 2], work)
+    assert finished == [1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")

@@ -17,6 +17,9 @@ import numpy as np
 
 from relcrf.graph.scopes import Scopes
 
+MAX_STEP = 1.0
+"""Largest change of the log potential of a class per round, in nats."""
+
 
 @dataclass(frozen=True, eq=False)
 class Balance:
@@ -37,7 +40,8 @@ class ClassPotentials:
     """The log potentials of classes during propagation.
 
     In each round, a Newton step with the diagonal of the Jacobian leads towards the potentials that the sizes of the classes
-    imply, given the messages. Potentials that merely followed the sizes of the last round would oscillate on some graphs.
+    imply, given the messages. Potentials that merely followed the sizes of the last round would oscillate on some graphs. So
+    would steps of any length: where the states are nearly certain, the sizes hardly depend on small changes.
     `log_weights` is a function that replaces log products of impossible states by -inf; None if products are linear.
     """
 
@@ -71,6 +75,7 @@ class ClassPotentials:
         # The Jacobian contains the covariances of the states. The eigenvalues are at most twice the variances on the diagonal.
         variances = 2.0 * np.bincount(state_class, marginals * (1.0 - marginals), len(expected))
         step = (strength * (expected - sizes) - self._values) / (1.0 + strength * variances)
+        step = np.clip(step, -MAX_STEP, MAX_STEP)
         self._values += step
         for values in (nodes, product):
             if self.log_weights is None:

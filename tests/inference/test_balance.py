@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from networks import CLIQUES, FORESTS, LOOPS
+from networks import CLIQUES, FORESTS, LOOPS, network
 
 from relcrf.graph.scopes import Potentials
 from relcrf.inference import belief_propagation
@@ -73,6 +73,22 @@ def test_log_messages_give_the_same_marginals(name, monkeypatch):
     logs = method.marginals(potentials)
     np.testing.assert_allclose(logs.nodes, linear.nodes, atol=1e-7)
     np.testing.assert_allclose(logs.factors, linear.factors, atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "mean", "expected"), [(300, 6.0, 10.0), (1000, 4.0, 50.0), (10_000, 12.0, 50.0)])
+def test_propagation_converges_where_nearly_all_nodes_prefer_a_rare_class(n, mean, expected):
+    """Without a limit of the steps, the size of the class oscillates between 0 and n, or its potential overflows."""
+    rng = np.random.default_rng(0)
+    nodes = np.column_stack((np.zeros(n), mean + rng.normal(size=n)))
+    pairs = rng.integers(n, size=(2 * n, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    scopes, potentials = network(rng, np.full(n, 2), pairs)
+    potentials = Potentials(nodes.ravel(), np.tile([1.0, 0.0, 0.0, 1.0], len(pairs)))
+    sizes = np.array([n - expected, expected])
+    balance = Balance(np.tile([0, 1], n), sizes, 6.4 / sizes)
+    found = BeliefPropagation(scopes, balance=balance, max_iterations=200).marginals(potentials)
+    assert found.verdict.status == "converged"
+    assert expected < found.nodes[1::2].sum() < 5.0 * expected
 
 
 def test_without_strength_the_marginals_are_those_of_ordinary_propagation():

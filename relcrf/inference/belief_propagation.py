@@ -577,6 +577,10 @@ class BeliefPropagation(AbstractInference):
             return change
 
         verdict = self._iterate(flood, tolerance)
+        if verdict.status == "interrupted" and flood_others is None:
+            product[:] = nodes  # the last round may have changed messages, but not all products
+            for group in groups:
+                group.multiply_messages(product)
         return verdict, product
 
     def _is_possible(self, found: Propagation) -> bool:

@@ -168,6 +168,15 @@ class LaneMessages:
 
         return max(max(map_ranges(bounds, flood_blocks)) for bounds in lanes.steps)
 
+    def multiply_messages(self, product: np.ndarray) -> None:
+        """Multiply all messages, to the power of the appearance probabilities, into the node potentials `product`."""
+        lanes, appearance = self.lanes, self.settings[2]
+        for row in range(lanes.first + lanes.second):
+            side, state = (0, row) if row < lanes.first else (1, row - lanes.first)
+            message = self.message[:, row]
+            factor = message**appearance if len(appearance) else message
+            np.multiply.at(product, lanes.state_starts[:, side] + state, factor)
+
     def sum_beliefs(self, potentials: SharedPotentials, product: np.ndarray, out: np.ndarray) -> float:
         """Add the beliefs of the pairs to flat tables `out`, in the layout of `potentials.tables`, unless `out` is empty.
 

@@ -14,7 +14,7 @@ from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference import pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
-from relcrf.kernels import threads
+from relcrf.kernels import pair_flooding, threads
 
 LOOPY = {**LOOPS, **CLIQUES}
 
@@ -106,6 +106,29 @@ def test_ctrl_c_returns_the_current_state(schedule):
     assert found.verdict.status == "interrupted" and found.verdict.residual > 0.0
     assert seen == ["running", "running"]
     np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
+
+
+@pytest.mark.parametrize("n_rounds", [1, 2, 5])
+@pytest.mark.parametrize("schedule", ["flooding", "blocks"])
+def test_ctrl_c_within_a_round_returns_consistent_marginals(schedule, n_rounds, monkeypatch):
+    """After the messages of a round, and before their products become those of the next round, Ctrl-C changes nothing."""
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    whole = BeliefPropagation(scopes, schedule=schedule, max_iterations=n_rounds).marginals(potentials)
+    flood, calls = pair_flooding.flood, []
+
+    def interrupt(*arguments):
+        ratio = flood(*arguments)
+        calls.append(ratio)
+        if len(calls) == n_rounds:
+            raise KeyboardInterrupt
+        return ratio
+
+    monkeypatch.setattr(pair_flooding, "flood", interrupt)
+    found = BeliefPropagation(scopes, schedule=schedule).marginals(potentials)
+    assert found.verdict.status == "interrupted"
+    assert found.log_partition == pytest.approx(whole.log_partition, rel=1e-12)
+    np.testing.assert_allclose(found.nodes, whole.nodes, atol=1e-12)
+    np.testing.assert_allclose(found.factors, whole.factors, atol=1e-12)
 
 
 def test_iteration_limit_is_reported():

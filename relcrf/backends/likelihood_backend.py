@@ -102,7 +102,7 @@ def maximise_likelihood(
 def _confirm(minimiser: AbstractWolfeSearch, objective: Objective, coarse: OptimiserState) -> OptimiserState | None:
     """Return the state of an accurate objective at the end of a coarse stage; None if the coarse value was misleading."""
     state = minimiser.start(objective, coarse.point)
-    if abs(state.value - coarse.value) > MAX_COARSE_ERROR * abs(state.value):
+    if not abs(state.value - coarse.value) <= MAX_COARSE_ERROR * abs(state.value):  # also if propagation has diverged
         return None
     return replace(state, initial_gradient_norm=coarse.initial_gradient_norm)
 

@@ -485,5 +485,6 @@ def _compared_sample(problem: Problem, backend: str, fraction: float) -> Problem
 
 def _label_log_probabilities(problem: Problem, backend: EssBackend, vectors: dict[str, np.ndarray]) -> np.ndarray:
     result = backend.infer(problem, vectors)
+    result.verdict.raise_if_interrupted()
     probability = result.marginals[result.state_start[:-1] + problem.states[result.variables]]
     return np.asarray(np.log(np.fmax(probability, MIN_PROBABILITY)))

@@ -44,6 +44,7 @@ def learn_marginals(grounding: Grounding, problem: Problem) -> Marginals:
             learned.chosen_candidates
         )
         inferred = configured.infer(query, learned.vectors)
+        inferred.verdict.raise_if_interrupted()
         is_asked = (inferred.variables >= variables.start) & (inferred.variables < variables.stop)
         asked = inferred.select_variables(is_asked)
         out = np.zeros((variables.stop - variables.start, n_states))

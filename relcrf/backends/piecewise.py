@@ -181,7 +181,9 @@ class HeldOutFold:
     def loss(self, unary_scale: float, scale: float) -> float:
         """Return the sum of the negative logarithms of the labels' marginal probabilities; NaN if inference diverges."""
         tables = (a + unary_scale * b + scale * c for a, b, c in zip(*self.potentials, strict=True))
-        probabilities = self.method.marginals(Potentials(*tables)).nodes[self.labels]
+        found = self.method.marginals(Potentials(*tables))
+        found.verdict.raise_if_interrupted()
+        probabilities = found.nodes[self.labels]
         return float(-np.log(np.maximum(probabilities, np.finfo(float).tiny)).sum())
 
 

@@ -89,6 +89,7 @@ class SelfTraining:
         roles = np.where(labelled_targets(problem), Role.CLAMPED, problem.roles).astype(np.int8)
         query = replace(problem, roles=roles, queries=unlabelled).with_unlabelled()
         inferred = learned.configure(self.backend).infer(query, learned.vectors)
+        inferred.verdict.raise_if_interrupted()
         found = np.flatnonzero(unlabelled[inferred.variables])
         variables, modes = inferred.variables[found], inferred.modes()[found]
         certainty = np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1])[found]

@@ -322,6 +322,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
         pairs, order = search.learned_pairs(state)
         result = self.infer(query.with_candidates(pairs), {"weights": state.point[order]})
+        result.verdict.raise_if_interrupted()
         return NodeTables(result.variables, result.state_start, result.marginals)
 
     def _contrastive_divergence(self, problem: Problem) -> ContrastiveDivergence:

@@ -124,6 +124,7 @@ def ask(
     else:  # numbers are evidence about categories
         posterior = infer_posterior(problem, vectors, system.infer)
         inferred, problem, vectors = posterior.inferred, posterior.problem, posterior.vectors
+    inferred.verdict.raise_if_interrupted()
     entropy, error = np.zeros(len(problem.roles)), np.zeros(len(problem.roles))
     entropy[inferred.variables] = node_entropies(inferred.marginals, inferred.state_start)
     error[inferred.variables] = 1.0 - np.maximum.reduceat(inferred.marginals, inferred.state_start[:-1])

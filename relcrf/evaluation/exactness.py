@@ -124,7 +124,9 @@ def measure_exactness(
     except CliqueTooLargeError:
         return None
     exact = tree.marginals(graph.potentials(learned.vectors["weights"])).nodes
-    marginals = system.infer(query, learned.vectors).marginals
+    inferred = system.infer(query, learned.vectors)
+    inferred.verdict.raise_if_interrupted()
+    marginals = inferred.marginals
     terms = np.zeros(len(exact))
     positive = exact > 0
     terms[positive] = exact[positive] * np.log(exact[positive] / np.maximum(marginals[positive], MIN_PROBABILITY))

@@ -269,6 +269,7 @@ class ExplanationCase:
                 self.system.infer if problem.numbers is None else partial(infer_with_numbers, infer=self.system.infer)
             )
             result = infer(problem, self.vectors)
+        result.verdict.raise_if_interrupted()
         node = int(np.searchsorted(result.variables, self.variable))
         return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
 

@@ -100,8 +100,7 @@ def leave_one_out(
         left_out = passes == number
         query, component = _without_labels(problem, left_out, system)
         inferred = infer_with_sharding(store, query, system, vectors)
-        if inferred.verdict.status == "interrupted":
-            raise KeyboardInterrupt
+        inferred.verdict.raise_if_interrupted()
         selected = inferred.select_variables(left_out[inferred.variables])
         store_marginals(selected.variables, selected.state_start, selected.marginals)
         n_left_out = np.bincount(component[left_out], minlength=len(component))

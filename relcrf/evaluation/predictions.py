@@ -75,6 +75,7 @@ class FoldPrediction:
             converged: Whether learning converged.
             targets: The numbers of the problem.
         """
+        inferred.verdict.raise_if_interrupted()
         numbers = None
         if inferred.numbers is not None and targets is not None:
             marginals = inferred.numbers.select(fold.test)

@@ -123,12 +123,10 @@ class Approximation(AbstractInference):
         best = self._propagate_best(potentials, with_factors, lower, upper)
         if best.verdict.is_good or bounded is None:
             yield best
-        if best.verdict.status == "interrupted":
-            raise KeyboardInterrupt
+        best.verdict.raise_if_interrupted()
         if not best.verdict.is_good and self.sweeps:
             sampled = self._gibbs.shared_marginals(potentials, with_factors)
-            if sampled.verdict.status == "interrupted":
-                raise KeyboardInterrupt
+            sampled.verdict.raise_if_interrupted()
             if sampled.verdict.is_good:
                 yield replace(best, nodes=sampled.nodes, factors=sampled.factors, verdict=sampled.verdict)
 

@@ -38,6 +38,11 @@ class Verdict:
     def is_good(self) -> bool:
         return self.status in ("exact", "converged")
 
+    def raise_if_interrupted(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C has interrupted the method, for callers that cannot use an unfinished result."""
+        if self.status == "interrupted":
+            raise KeyboardInterrupt
+
 
 class UnsupportedGraphError(ValueError):
     """The error that a method does not support the structure or the size of a graph."""

@@ -354,16 +354,20 @@ class InferredLikelihood(AbstractJointLikelihood):
         graph, shared = self._compact, self._shared_tables
         if shared is None:
             found = inference.marginals(self._potentials(weights, added_potentials))
+            found.verdict.raise_if_interrupted()
             return found.log_partition, graph.counts(Potentials(found.nodes, found.factors))
         potentials = shared.potentials(weights)
         if added_potentials is not None:
             potentials = replace(potentials, nodes=potentials.nodes + added_potentials)
         found = inference.shared_marginals(potentials)
+        found.verdict.raise_if_interrupted()
         return found.log_partition, shared.graph.counts(Potentials(found.nodes, found.factors))
 
     def marginals(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Marginals:
         """Return the result of inference; `added_potentials` is added to the log potentials of the nodes."""
-        return self._inference.marginals(self._potentials(weights, added_potentials))
+        found = self._inference.marginals(self._potentials(weights, added_potentials))
+        found.verdict.raise_if_interrupted()
+        return found
 
     def _potentials(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Potentials:
         nodes, factors = self._compact.potentials(weights)

@@ -12,6 +12,7 @@ from relcrf.backends.likelihood_backend import LIKELIHOOD_OPTIMISERS
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.inference import belief_propagation
+from relcrf.kernels import pair_flooding
 
 MODEL = relcrf.parse(MARKOV)
 EXACT = {"tolerance": 1e-8, "max_iterations": 2000}
@@ -89,6 +90,41 @@ def test_stages_of_dense_resume_with_identical_bits(groundings, optimiser, stage
     resumed = api.fit(MODEL, groundings["ring"], "dense", monitor=monitor, optimiser=optimiser).learned
     whole = api.fit(MODEL, groundings["ring"], "dense", optimiser=optimiser).learned
     assert whole.converged
+    np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
+
+
+class StateKeeper(Monitor):
+    """A monitor that keeps the last state of the stage that runs, and restores it."""
+
+    def __init__(self):
+        self.stage, self.arrays = None, None
+
+    def step(self, stage, state, max_iterations):
+        self.stage, self.arrays = stage, state.to_arrays()
+
+    def restore(self, stage, state_class):
+        return state_class.from_arrays(self.arrays) if stage == self.stage else None
+
+
+@pytest.mark.parametrize("round_number", [1, 10, 25, 60])
+def test_unfinished_propagation_is_not_learned_from(groundings, round_number, monkeypatch):
+    """Propagation returns unfinished marginals after Ctrl-C; learning must end instead, and resume with identical bits."""
+    whole = api.fit(MODEL, groundings["ring"], "dense").learned
+    flood, n_rounds, monitor = pair_flooding.flood, 0, StateKeeper()
+
+    def interrupt(*arguments):
+        nonlocal n_rounds
+        n_rounds += 1
+        if n_rounds == round_number:
+            raise KeyboardInterrupt
+        return flood(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_flooding, "flood", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            api.fit(MODEL, groundings["ring"], "dense", monitor=monitor)
+    resumed = api.fit(MODEL, groundings["ring"], "dense", monitor=monitor).learned
+    assert resumed.converged
     np.testing.assert_array_equal(resumed.vectors["weights"], whole.vectors["weights"])
 
 

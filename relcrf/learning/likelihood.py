@@ -398,6 +398,10 @@ def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     is large enough for the others.
     """
     squares = square_features(with_ordinary_values(graph))
+    if graph.clique_terms:
+        sizes = np.diff(graph.scopes.table_start)
+        nodes, factors = (np.repeat(1.0 / each, each) for each in (graph.cardinality, sizes))
+        return squares.counts(Potentials(nodes, factors))
     out = np.zeros(graph.graph.layout.size)
     squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)
     for start, stop in graph.edge_chunks():

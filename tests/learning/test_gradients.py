@@ -224,6 +224,23 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     )
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_curvature_of_factors_over_three_variables(seed):
+    """The factors have no variable in common, so that their mean squares are an upper bound of the Hessian's diagonal."""
+    rng = np.random.default_rng(seed)
+    graph = mixed_graph(rng)
+    objective = InferredLikelihood(
+        reduce_graph(graph, np.zeros(6, dtype=np.int8), np.full(6, -1)), rng.integers(3, size=6), JunctionTree
+    )
+    is_of_triples = np.zeros(graph.layout.size)
+    graph.layout.matrix(is_of_triples, 3)[:] = 1.0
+    for weight in np.flatnonzero(is_of_triples):
+        step = np.zeros(graph.layout.size)
+        step[weight] = 1e-4
+        hessian = (objective(step)[1][weight] - objective(-step)[1][weight]) / 2e-4
+        assert 0.0 < hessian <= objective.curvature[weight] * (1.0 + 1e-6) < 3.0 * hessian
+
+
 @pytest.mark.parametrize("latent", [0.0, 0.4])
 @pytest.mark.parametrize("shape", ["loopy", "chain"])
 def test_likelihood_of_edges_that_share_tables(shape, latent, monkeypatch):

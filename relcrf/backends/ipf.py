@@ -82,6 +82,7 @@ class IpfBackend(AbstractWholeGraphBackend):
 
         state = fitting.minimise(evaluate, state, observe)
         verdict = likelihood.method(graph.scopes).marginals(graph.potentials(state.point)).verdict
+        verdict.raise_if_interrupted()
         _, variance = label_moments(likelihood, state.point)
         return FitResult(
             {"weights": state.point},

@@ -38,7 +38,9 @@ def label_influence(
 
 def _task_influence(task: InferenceTask, candidates: np.ndarray, n_variables: int) -> csr_array:
     scopes, potentials = task.graph.scopes.expand_agreements(task.potentials)
-    conditionals = PairConditionals.from_marginals(scopes, task.method(scopes).marginals(potentials))
+    marginals = task.method(scopes).marginals(potentials)
+    marginals.verdict.raise_if_interrupted()
+    conditionals = PairConditionals.from_marginals(scopes, marginals)
     return _by_variable(conditionals, task.graph.variables, candidates, n_variables)
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from command import json_command, relcrf_command
 from command_cache import CommandCache
+from shown_output import missing_lines
 
 import relcrf
+from relcrf.cli import output as cli_output
 from relcrf.proposal import trial
 
 ROOT = Path(relcrf.__file__).parent.parent
@@ -23,7 +25,7 @@ SAVE_AS = re.compile(r"Save it as\s+`(\w+\.rcrf)`")
 def read_page(page):
     """Return the text of a page and its code blocks, as pairs of language and content."""
     text = (ROOT / page).read_text()
-    return text, CODE_BLOCK.findall(text)
+    return text, CODE_BLOCK.findall(text.replace("<!-- times differ -->\n```text", "```times"))
 
 
 def relcrf_commands(block):
@@ -51,30 +53,46 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_examples_run_in_empty_folder(page, tmp_path, monkeypatch, capsys):
+    """Where a page shows the output of commands, this is the output in a terminal of 80 columns.
+
+    A comment before the output says that it contains times; it is then not compared.
+    """
     monkeypatch.chdir(tmp_path)
+    for console in (cli_output.console, cli_output.messages):
+        monkeypatch.setattr(console, "width", 80)
     monkeypatch.setattr(
         trial, "MAX_SECONDS", 0.0
     )  # relcrf new trains one model in one fold; tests/proposal compare models
     monkeypatch.setattr(trial, "MAX_COMPUTE_SECONDS", 2.0)
 
     def execute(arguments):
-        code, _, err = relcrf_command(capsys, monkeypatch, *arguments)
+        code, out, err = relcrf_command(capsys, monkeypatch, *arguments)
         assert code == 0, (arguments, err)
+        return (out + "\n" + err).replace(f"{tmp_path}{os.sep}", "")
 
     text, blocks = read_page(page)
     model_name = SAVE_AS.search(text)
-    n_run = 0
+    n_run, output = 0, None
     for language, content in blocks:
         if language == "rcrf" and model_name:
             (tmp_path / model_name[1]).write_text(content)
         elif language == "console":
-            for arguments in relcrf_commands(content):
-                COMMANDS.run(tmp_path, arguments, partial(execute, arguments))
-                n_run += 1
+            commands = list(relcrf_commands(content))
+            output = "".join(COMMANDS.run(tmp_path, each, partial(execute, each)) for each in commands)
+            n_run += len(commands)
+            if any(each[0] == "new" for each in commands):
+                output = None  # its trial is shorter here
+            continue
+        elif language == "times":
+            continue
+        elif language == "text" and output:
+            assert missing_lines(content, output) == [], output
         elif language == "python":
             (tmp_path / "example.py").write_text(content)
             runpy.run_path(str(tmp_path / "example.py"))
-            n_run += 1
+            n_run, output = n_run + 1, capsys.readouterr().out
+            continue
+        output = None
     assert n_run >= 1
 
 
@@ -88,6 +106,7 @@ def test_command_cache_distinguishes_inputs(tmp_path):
         (folder / "out").mkdir(exist_ok=True)
         (folder / "out" / "copy").write_text((folder / "data" / "file").read_text())
         (folder / "old").unlink()
+        return f"output {n_executed}"
 
     contents = ("x", "y", "x")
     for number, content in enumerate(contents):
@@ -95,7 +114,8 @@ def test_command_cache_distinguishes_inputs(tmp_path):
         (folder / "data").mkdir(parents=True)
         (folder / "data" / "file").write_text(content)
         (folder / "old").touch()
-        cache.run(folder, ["copy", "data", "--out", "out"], partial(execute, folder))
+        output = cache.run(folder, ["copy", "data", "--out", "out"], partial(execute, folder))
+        assert output == ("output 2" if content == "y" else "output 1")
         assert (folder / "out" / "copy").read_text() == content and not (folder / "old").exists()
     assert n_executed == 2
 

@@ -14,18 +14,18 @@ def read_files(path: Path) -> dict[Path, bytes]:
 
 
 class CommandCache:
-    """The files that commands changed and removed, by their arguments and the files and folders that these name."""
+    """The output of commands, and the files that they changed and removed, by their arguments and the files that these name."""
 
     def __init__(self) -> None:
-        self._changes: dict[object, tuple[dict[Path, bytes], list[Path]]] = {}
+        self._changes: dict[object, tuple[dict[Path, bytes], list[Path], str]] = {}
 
-    def run(self, folder: Path, arguments: Sequence[str], execute: Callable[[], object]) -> None:
+    def run(self, folder: Path, arguments: Sequence[str], execute: Callable[[], str]) -> str:
         """Execute a command in its working folder, or repeat its changes if an equal command was executed before.
 
         A command must read and write only files in the folder, and read only those that its arguments name.
 
         Args:
-            execute: Function that runs the command, and raises an exception if it fails.
+            execute: Function that runs the command and returns its output, and raises an exception if it fails.
         """
         inputs = {}
         for argument in arguments:
@@ -34,16 +34,18 @@ class CommandCache:
         key = (*arguments, *sorted(inputs.items()))
         if key not in self._changes:
             before = read_files(folder)
-            execute()
+            output = execute()
             after = read_files(folder)
             changed = {
                 path.relative_to(folder): content for path, content in after.items() if before.get(path) != content
             }
-            self._changes[key] = changed, [path.relative_to(folder) for path in before.keys() - after.keys()]
-            return
-        changed, removed = self._changes[key]
+            removed = [path.relative_to(folder) for path in before.keys() - after.keys()]
+            self._changes[key] = changed, removed, output
+            return output
+        changed, removed, output = self._changes[key]
         for path, content in changed.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
         for path in removed:
             (folder / path).unlink()
+        return output

@@ -19,12 +19,12 @@ from relcrf.cli.evaluation_tables import note_part_sizes, print_evaluation, prin
 from relcrf.cli.group_measures import groups_as_dict, print_group_measures
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import (
-    BackendOption,
     BackendsOption,
     CoverageOption,
     DeviceOption,
     EachValueOption,
     FoldOptions,
+    GatedBackendOption,
     GroundingOptions,
     ModelArgument,
     NearbyOption,
@@ -402,7 +402,7 @@ class SweepOptions:
             "--message-costs", metavar="FLOATS", help="Comma-separated message costs, in units of loss: 0,1e-5,1e-4."
         ),
     ]
-    backend: BackendOption = None
+    backend: GatedBackendOption = None
     setting: SetOption = None
     compare_gates: Annotated[
         str | None,

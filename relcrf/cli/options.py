@@ -75,6 +75,9 @@ BackendOption = Annotated[
     list[str] | None,
     typer.Option("--backend", "-b", metavar="NAME", help=f"Backend. Default: {DEFAULT_BACKEND}."),
 ]
+GatedBackendOption = Annotated[
+    list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="Backend with gates. Default: gated.")
+]
 BackendsOption = Annotated[
     list[str] | None,
     typer.Option(

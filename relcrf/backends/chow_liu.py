@@ -69,7 +69,7 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
     The mutual information of an edge is computed from all pairs of variables with the same template and key. In a
     propositional model, all rows therefore have the same tree.
 
-    For the settings see `AbstractLikelihoodBackend`.
+    The settings are those of learning by likelihood.
     """
 
     name: ClassVar[str] = "chow-liu"

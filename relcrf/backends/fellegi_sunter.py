@@ -74,8 +74,8 @@ class FellegiSunterBackend(AbstractBackend):
 
     The templates over one Boolean variable are the comparisons: the keys in `per` are their levels, in ascending order of
     agreement. One template without keys and features has a factor for every pair; it holds the share of matches. The weights
-    are the logarithms of the ratios of m- to u-probabilities (see `learning/match_mixture.py`). Factors over several variables
-    are ignored.
+    are the logarithms of the ratios of m- to u-probabilities (see docs/how-to/link_records.md). Factors over several
+    variables are ignored.
 
     Args:
         smoothing: Number of pairs of each state that are added to the counts of a comparison, in proportion to the

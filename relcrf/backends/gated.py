@@ -129,7 +129,7 @@ class GatedBackend(AbstractBackend):
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
         message_cost: Cost per query variable of one useful message of a factor over two binary variables, relative to
-            the mean loss. Messages of larger tables cost more; see `learning/risk.py`.
+            the mean loss. Messages of larger tables cost more; see docs/explanation/gated.md.
         gates: `evidence`: gates depend on the evidence; `static`: the factors of one key of a template share one gate,
             which does not depend on the evidence; `none`: all gates are open.
         schedule: How gates that depend on the evidence are learned. `staged`: static gates and weights first, then all

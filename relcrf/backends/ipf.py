@@ -25,7 +25,7 @@ from relcrf.learning.proportional_fitting import (
 class IpfBackend(AbstractWholeGraphBackend):
     """Unpenalised maximum likelihood; the evidence may select the weights of a factor, but not multiply weights.
 
-    The method and the tables are described in `learning/proportional_fitting.py`.
+    See docs/explanation/classical.md.
 
     Args:
         l2: Must be 0; proportional fitting has no penalty.

@@ -160,7 +160,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
             losses, not to their mean.
         max_iterations: Maximum number of iterations of each optimisation.
         tolerance: An optimisation has converged when the norm of the gradient is at most this fraction of the initial
-            norm.
+            norm. If it is at least 1e-5, an optimisation also ends when an iteration moves the weights by a negligible part
+            of their standard errors.
         optimiser: `lbfgs`, `cg` (nonlinear conjugate gradients) or `newton-cg` (truncated Newton method); see
             docs/explanation/classical.md.
         unary_l2: Strength of this penalty for templates over one variable, relative to the mean squared norm of the
@@ -169,7 +170,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
             domain, in templates that declare no `init` and no features.
         unlabelled: Treatment of variables without a label in training. `ignore`: they are absent. `self`: confident
             predictions become labels, and learning is repeated. `em`: as `self`, but only the weights of templates over
-            one variable are learned again, without the other templates. `marginal`: their states are summed out.
+            one variable are learned again, without the other templates. `marginal` (`dense` and `ess` only): their states
+            are summed out.
         threshold: Minimum probability of a prediction that `self` and `em` use as a label.
         fraction: If positive, `self` and `em` use the most probable predictions of each state instead of `threshold`. Their
             number grows in each round, to this fraction of the unlabelled variables in the last round.

@@ -59,9 +59,9 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         chains: Number of chains, for sampling methods.
         seed: Seed of sampling methods.
         device: `cpu`, or `gpu` to compute the pseudo-likelihood and belief propagation on a CUDA GPU.
-        balanced: Whether predictions include the evidence of absent links (see `inference/balance.py`), for graphs in which few
-            labels are known: the sizes of the classes then stay near those that backend `local` predicts. Use it with
-            `inference=bp`.
+        balanced: Whether predictions include the evidence of absent links (see
+            docs/explanation/inference/belief_propagation.md), for graphs in which few labels are known: the sizes of the
+            classes then stay near those that backend `local` predicts. Use it with `inference=bp`.
         assortativity: Tendency of links to join equal classes, up to 1, for `balanced`; 0 measures it on the labels.
         population: Number of variables of a graph of which a graph with few unlabelled variables is a part, for `balanced`; 0
             selects the number of labels in training.

@@ -77,7 +77,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             training. `infer` with `cd` treats them as latent. `infer` with `pseudo` imputes their marginals given all
             labels, and repeats training `imputation_rounds` times; imputed variables are used only as neighbours.
         structure: Method of choosing candidates. `cfi`: contrastive feature induction, which sums gradients only over
-            samples with a large error of one literal and a large signal of the other (see `structure/induction.py`).
+            samples with a large error of one literal and a large signal of the other (see docs/explanation/trmrf.md).
             `grafting`: exact gradients of all candidates. `full`: all candidates are in the model from the start.
         l1: L1 penalty on candidates whose declaration specifies no `l1`, added to the sum of the variables' losses.
         l1_on_templates: Whether the setting `l1` also applies to templates that specify no `l1`.

@@ -87,7 +87,7 @@ class AutoBackend(AbstractBackend):
 
     The candidates are `local` with several penalties, then backends that use relations with the best of these penalties,
     then, if few labels are linked, priors of the agreement of linked variables, and then self-training on unlabelled
-    variables. A large graph permits fewer candidates; see `MAX_SMALL_SIZE`. The result is a run of the chosen backend.
+    variables. On graphs of more than 3 million numbers, fewer candidates are tried. The result is a run of the chosen backend.
 
     Args:
         effort: Number of candidates: `quick`, `normal` or `thorough`.

@@ -48,7 +48,12 @@ class Auto(AbstractInference):
     Args:
         memory: Limit of all messages of the junction trees, in bytes.
         max_cells: Maximum number of cells of all cliques; 2**25 cells take less than a second.
-        damping, tolerance, max_iterations, bound_cells, restarts, sweeps, rounds, seed: Settings of `Approximation`.
+        damping, tolerance, max_iterations: Settings of belief propagation.
+        bound_cells: Maximum number of cells of a table of `MiniBucket`; 0 omits this method.
+        restarts: Number of additional propagations from random messages.
+        sweeps: Number of sweeps of Gibbs sampling if propagation does not converge; 0 for none.
+        rounds: Maximum number of rounds of the search for most probable states; 0 for none.
+        seed: Seed of the messages, of Gibbs sampling and of the search.
         device: Device of belief propagation, `cpu` or `gpu`; the other methods run on the CPU.
         anytime: Whether Ctrl-C and time limits during exact inference yield the result of a few rounds of propagation, instead of
             an exception.

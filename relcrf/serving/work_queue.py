@@ -34,7 +34,8 @@ class WorkQueue(Generic[Item, Result]):
     """A queue that starts its thread with the first job. All methods are called in the event loop.
 
     Args:
-        process: Function that returns a result for each item of a batch, and raises no exceptions; it runs in the thread.
+        process: Function that returns a result for each item of a batch; it runs in the thread. If it raises an exception, all
+            callers of the batch receive it.
         capacity: Maximum number of jobs that wait or are processed.
         batch_size: Maximum number of jobs per batch. A batch consists of the jobs that wait when the previous one ends.
     """
@@ -92,7 +93,10 @@ class WorkQueue(Generic[Item, Result]):
                 else:
                     jobs.append(following)
             active = [job for job in jobs if not job.future.cancelled()]
-            results = self._process([job.item for job in active]) if active else []
+            try:
+                results: Sequence[Result] | Exception = self._process([job.item for job in active]) if active else []
+            except Exception as error:
+                results = error
             loop.call_soon_threadsafe(self._deliver, len(jobs), active, results)
             if len(jobs) > 1:
                 self._gather()
@@ -112,8 +116,15 @@ class WorkQueue(Generic[Item, Result]):
             n_before = n_waiting
             time.sleep(GATHER_SECONDS)
 
-    def _deliver(self, n_jobs: int, active: Sequence[_Job[Item, Result]], results: Sequence[Result]) -> None:
+    def _deliver(
+        self, n_jobs: int, active: Sequence[_Job[Item, Result]], results: Sequence[Result] | Exception
+    ) -> None:
         self.n_jobs -= n_jobs
+        if isinstance(results, Exception):
+            for job in active:
+                if not job.future.cancelled():
+                    job.future.set_exception(results)
+            return
         for job, result in zip(active, results, strict=True):
             if not job.future.cancelled():
                 job.future.set_result(result)

@@ -378,6 +378,22 @@ def test_queue_drops_jobs_that_nobody_waits_for():
     assert processed == [[1], [4]]
 
 
+def test_queue_continues_after_an_exception():
+    def process(items):
+        if "bad" in items:
+            raise MemoryError
+        return items
+
+    async def run():
+        queue = WorkQueue("test", process, 4, 8)
+        with pytest.raises(MemoryError):
+            await queue.run(["bad"], 60)
+        assert await queue.run([1, 2], 60) == [1, 2] and queue.n_jobs == 0
+        await queue.close()
+
+    asyncio.run(run())
+
+
 def test_loopback_addresses():
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.1", "example")))

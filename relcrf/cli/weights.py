@@ -214,17 +214,29 @@ def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progre
     """Return the fraction of equal predictions of each attribute, and the Jaccard index of the active edges."""
     groundings = [fit.ground(data, budget, progress) for fit in fits]
     one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, groundings, strict=True))
+    # The graphs of two models have other variables in another order, so that only names identify the entities.
     names = [
-        {name: dict(zip(p.variables(name).tolist(), _predicted_values(p, name), strict=True)) for name in p.attributes}
+        {
+            name: dict(zip(_names(p, p.variables(name)), _predicted_values(p, name), strict=True))
+            for name in p.attributes
+        }
         for p in (one, other)
     ]
     same = {
         name: [names[0][name][v] == names[1][name][v] for v in names[0][name].keys() & names[1][name].keys()]
         for name in names[0].keys() & names[1].keys()
     }
-    edges = [{tuple(sorted(edge)) for edge in p.inferred.edges.tolist()} for p in (one, other)]
+    edges = [
+        {tuple(sorted(edge)) for edge in zip(*(_names(p, ends) for ends in p.inferred.edges.T), strict=True)}
+        for p in (one, other)
+    ]
     fractions = {name: sum(equal) / len(equal) if equal else None for name, equal in same.items()}
     return {"same": fractions, "queries": {name: len(equal) for name, equal in same.items()}, "edges": jaccard(*edges)}
+
+
+def _names(prediction: api.Prediction, variables: np.ndarray) -> list[str]:
+    names: list[str] = prediction.grounding.variable_names(variables).tolist()
+    return names
 
 
 def _predicted_values(prediction: api.Prediction, name: str) -> list[str]:

@@ -175,6 +175,19 @@ def test_diff_of_runs(run, other, web, relcrf_json, relcrf_):
     assert found["weights"][0]["first"] == found["weights"][0]["second"]
 
 
+def test_diff_compares_predictions_of_the_same_entities(web, relcrf_json, tmp_path):
+    """The other model predicts the schools, too, so that its graph has twice as many variables."""
+    text = Path(MODEL).read_text()
+    both = text.replace("predict category", "predict school : School\n  predict category") + "\ndomain School = open\n"
+    assert both != text
+    for name, model in (("one", relcrf.load(MODEL)), ("both", relcrf.parse(both))):
+        model.fit(relcrf.Dataset(web), "ess").save(tmp_path / name)
+    code, found = relcrf_json("diff", tmp_path / "one", tmp_path / "both", "--data", web)
+    assert code == 0
+    assert found["answers"]["queries"] == {"Page.category": 12}
+    assert found["answers"]["same"]["Page.category"] > 0.9 and found["answers"]["edges"] > 0.9
+
+
 @pytest.mark.skipif("RELCRF_DATA" not in os.environ, reason="RELCRF_DATA is not set")
 def test_contributions_to_pages_of_cora_add_up(monkeypatch):
     monkeypatch.syspath_prepend(Path(MODEL).parent.parent / "datasets")

@@ -176,7 +176,8 @@ class _UpdateRun:
         self.learned, self.fingerprint = learned, fingerprint
         self.dataset, self.cache, self.progress = dataset, cache, progress
         self.known = state.components
-        calibrated = DEFAULT_FOLDS if "calibration" in learned.summary else 0
+        is_calibrated = "calibration" in learned.summary or learned.calibration_labels
+        calibrated = DEFAULT_FOLDS if is_calibrated else 0
         # The result depends neither on the workers nor on the memory.
         self.protocol = replace(
             state.protocol, calibrate=state.protocol.calibrate or calibrated, workers=0, spark_master=None

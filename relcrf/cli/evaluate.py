@@ -58,6 +58,7 @@ from relcrf.evaluation.runner import SystemResult
 from relcrf.evaluation.splits import labelled_in_grounding, make_folds
 from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
+from relcrf.updating.state import read_state
 
 COMPARED_BACKENDS = ("local", "ess", "pseudo", "dense")
 """Backends that `compare` compares by default: without links, on a forest, and with all links, quick or accurate."""
@@ -100,9 +101,12 @@ def _parse_backend_settings(
 
 
 def split_of_run(run: Path) -> SplitPlan | None:
-    """Return the split used in the training of a run; None if no split was used or the run folder has no provenance."""
+    """Return the split used in the training of a run; None if no split was used or the run folder does not store it."""
     provenance = run_folder.load_provenance(run)
-    return None if provenance is None else provenance.protocol.split_plan
+    if provenance is not None:
+        return provenance.protocol.split_plan
+    state = read_state(run)  # an update wrote the run
+    return None if state is None else state.protocol.split_plan
 
 
 def evaluate(
@@ -185,7 +189,12 @@ def _evaluate_run(
     group_by: str | None,
 ) -> tuple[Evaluation, VariableGroups | None]:
     fit, tables = api.load_fit(run), tables.for_run(run)
-    plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
+    own, manifest = split_of_run(run), tables.dataset.split
+    if own is not None:
+        folds.require_split_of_run()
+    elif manifest is not None and not (manifest.holdout or manifest.has_parts):
+        manifest = None  # its folds are held out in turn in evaluations of a model; the run was trained on all of them
+    plan = folds.require_plan(own or manifest)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
         groups = None if group_by is None else VariableGroups.from_column(grounding, group_by)
@@ -206,7 +215,7 @@ def _evaluate_model(
     chosen = _parse_backend_settings(backends, setting, [LOCAL])
     loaded = api.load(model)
     print_warnings([] if session.as_json else loaded.warnings)
-    plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
+    plan = folds.require_plan(tables.dataset.split or parse_split("random"))
     with session.show_progress() as display:
         grounding = tables.ground(loaded, display)
         groups = None if group_by is None else VariableGroups.from_column(grounding, group_by)
@@ -293,7 +302,7 @@ def compare(
     if plot is not None:
         require_drawable(plot)
     loaded = api.load(model)
-    plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
+    plan = folds.require_plan(tables.dataset.split or parse_split("random"))
     with session.show_progress() as display:
         grounding = tables.ground(loaded, display)
 
@@ -456,7 +465,7 @@ def pareto(
     if plot is not None:
         require_drawable(plot)
     loaded = api.load(model)
-    plan = holdout.require_plan(tables.dataset.split or parse_split("random", seed=holdout.seed))
+    plan = holdout.require_plan(tables.dataset.split or parse_split("random"))
     points: list[ParetoPoint] = []
     interrupted = False
     with session.show_progress() as display:

@@ -311,8 +311,11 @@ class HoldoutOptions:
         ),
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", metavar="INT", min=0, rich_help_panel=HOLDOUT, help="Seed of a random split.")
-    ] = 0
+        int | None,
+        typer.Option(
+            "--seed", metavar="INT", min=0, rich_help_panel=HOLDOUT, help="Seed of a random split. Default: 0."
+        ),
+    ] = None
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
         """Return the split of the command line, or the default if there is none, with the folds of the command line.
@@ -324,11 +327,13 @@ class HoldoutOptions:
             if self.split is not None or self.folds is not None:
                 message = "--hide cannot be combined with --split or --folds"
                 raise UsageError(Diagnostic("E349", message, hint="remove --hide, or remove --split and --folds"))
-            plan: SplitPlan | None = parse_hide(self.hide, self.seed)
+            plan: SplitPlan | None = parse_hide(self.hide, self.seed or 0)
         elif self.split is None and self.folds is None:
             plan = default
+            if plan is not None and self.seed is not None and not plan.is_deterministic:
+                plan = replace(plan, seed=self.seed)
         else:
-            plan = parse_split(self.split or "random", self.folds, self.seed)
+            plan = parse_split(self.split or "random", self.folds, self.seed or 0)
         if plan is None:
             return None
         parts = [option for option, folds in self._named_folds.items() if folds and option != "--holdout"]
@@ -371,6 +376,16 @@ class HoldoutOptions:
             message = f"--split and {listing(named or ['--holdout'])} must be used together"
             raise UsageError(Diagnostic("E341", message, hint=hint))
         return None
+
+    def require_split_of_run(self) -> None:
+        """Check that the options do not change the split of a run, whose other labels were training labels.
+
+        Raises:
+            UsageError: They change its seed (E349).
+        """
+        if self.seed is not None and self.split is None and self.folds is None and self.hide is None:
+            message = "--seed would hold out labels with which the run was trained"
+            raise UsageError(Diagnostic("E349", message, hint="remove --seed, or name the split with --split"))
 
     @property
     def _named_folds(self) -> dict[str, list[str] | None]:

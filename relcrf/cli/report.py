@@ -158,7 +158,10 @@ def report(
             manifest = run_manifest(run, options.data, options.manifest)
             dataset = Dataset(options.data, manifest=manifest, memory=options.memory)
             grounding = fit.ground(dataset, options.budget, display.report_grounding, cache=cache)
-            plan = options.holdout_plan(split_of_run(run) or dataset.split)
+            own = split_of_run(run)
+            if own is not None:
+                options.require_split_of_run()
+            plan = options.holdout_plan(own or dataset.split)
             held_out = None if plan is None else hold_out(grounding, plan)
             display.start_phase("evaluating held-out labels")
             evaluation = evaluate_holdout(

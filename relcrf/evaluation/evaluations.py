@@ -17,7 +17,7 @@ from relcrf.backends.nearby_labels import require_labels_in_data
 from relcrf.backends.registry import DEFAULT_BACKEND, make_backend
 from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.leakage import Leakage, measure_leakage
+from relcrf.evaluation.leakage import Leakage, held_out_label_warnings, measure_leakage
 from relcrf.evaluation.prediction_sets import SetMeasures, measure_sets
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Predictions
 from relcrf.evaluation.ranking import group_tuples
@@ -217,7 +217,9 @@ def evaluate_run(
     folds, groups = make_folds(grounding, plan, for_training=False), group_tuples(grounding, rank)
     predictions = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
     evaluation = Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)}, groups)
-    return replace(evaluation, calibration_labels=learned.calibration_labels)
+    n_labelled = int(labelled_in_grounding(grounding).sum())
+    notes = (*evaluation.notes, *held_out_label_warnings(learned, n_labelled, "the run"))
+    return replace(evaluation, notes=notes, calibration_labels=learned.calibration_labels)
 
 
 def compare(

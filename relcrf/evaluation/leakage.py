@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 from relcrf.evaluation.later_rows import LaterRows, count_later_rows
 from relcrf.evaluation.local_evidence import LocalEvidence
@@ -304,3 +305,18 @@ def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
         case Sparse():
             return np.asarray(features.take(rows).column)
     return np.arange(features.n_features if len(rows) else 0)
+
+
+def held_out_label_warnings(learned: LearnedModel, n_labelled: int, run: str) -> list[str]:
+    """Return a warning if a run was trained on as many labels as there are, including the held-out ones.
+
+    Args:
+        run: The subject of the sentence.
+    """
+    if learned.summary.get("variables") != n_labelled:
+        return []
+    return [
+        f"{run} was trained on {n_labelled:,} labels, which is the number of all labels in the data, including the held-out "
+        "ones: it has probably used the held-out labels, and its scores are too optimistic. Train with the same --split "
+        "and --holdout."
+    ]

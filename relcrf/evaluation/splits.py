@@ -284,7 +284,7 @@ class Partition:
         """Return the masks of the variables whose labels are in `holdout` or in the parts of a plan.
 
         If the plan has the part `train`, labels outside the parts are hidden, except the labels of variables that the
-        partition never holds out.
+        partition never holds out. If the folds are consecutive periods, the labels of later periods are hidden, too.
 
         Raises:
             UsageError: The partition does not have one of the folds (E340).
@@ -293,6 +293,8 @@ class Partition:
             self.holdout_mask(list(names)) for names in (plan.train, plan.valid, plan.test or plan.holdout)
         )
         hidden = ~train & (self.fold != NO_FOLD) if plan.train else valid | test
+        if self.ordered and test.any():
+            hidden = self.fold >= self.fold[test].min()
         return HeldOutLabels(hidden, test, valid if plan.valid else None)
 
 

@@ -12,6 +12,7 @@ from relcrf.backends.unseen_templates import BACKENDS_WITH_PROPAGATION, unseen_t
 from relcrf.data.frame import Frame
 from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import listing
+from relcrf.evaluation.leakage import held_out_label_warnings
 from relcrf.language.check import check
 from relcrf.printable import escape_unprintable
 from relcrf.report import moments, reproduction
@@ -72,21 +73,6 @@ def warnings(
     if holdout.predictions is not None and holdout.no_local_reason:
         out.append(f"The run is not compared with the local model: {holdout.no_local_reason}.")
     return out
-
-
-def held_out_label_warnings(learned: LearnedModel, n_labelled: int, run: str) -> list[str]:
-    """Return a warning if a run was trained on as many labels as there are, including the held-out ones.
-
-    Args:
-        run: The subject of the sentence.
-    """
-    if learned.summary.get("variables") != n_labelled:
-        return []
-    return [
-        f"{run} was trained on {n_labelled:,} labels, which is the number of all labels in the data, including the held-out "
-        "ones: it has probably used the held-out labels, and its scores are too optimistic. Train with the same --split "
-        "and --holdout."
-    ]
 
 
 def _training_warnings(

@@ -11,12 +11,12 @@ from typing import Any
 from relcrf.backends import run_folder
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.evaluation.leakage import held_out_label_warnings
 from relcrf.evaluation.predictions import MAJORITY, Predictions
 from relcrf.evaluation.run_comparison import RunScores
 from relcrf.evaluation.run_differences import RunDifferences, compare_runs
 from relcrf.files import write_text
 from relcrf.printable import escape_unprintable
-from relcrf.report.advice import held_out_label_warnings
 from relcrf.report.headline import BaselineComparison, compare_systems
 from relcrf.report.page import PURPOSE, page_environment, read_resource
 from relcrf.report.plot import Plot

@@ -56,6 +56,15 @@ def test_update_replaces_the_run_and_writes_the_predictions_of_predict(run, fold
     assert ours.read_bytes() == theirs.read_bytes()
 
 
+def test_updated_run_still_knows_its_held_out_labels(folder, relcrf_, relcrf_json, tmp_path):
+    run = tmp_path / "run"
+    assert relcrf_("train", MODEL, "--data", folder, "--backend", "local", "--hide", "0.3", "--out", run)[0] == 0
+    before = relcrf_json("evaluate", run, "--data", folder)[1]["split"]
+    assert relcrf_("update", run, "--data", folder)[0] == 0
+    code, found = relcrf_json("evaluate", run, "--data", folder)
+    assert code == 0 and found["split"] == before
+
+
 def test_json_and_another_folder(run, folder, relcrf_json, tmp_path):
     before = run_folder.manifest_hashes(run)
     out = tmp_path / "second"

@@ -1,5 +1,6 @@
 """Splits by a column, by folds and by a fraction: a variable's fold depends only on its key."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from tables import small_web, write_tables
 import relcrf
 from relcrf.data.split_plan import RANDOM_KINDS, SplitPlan, parse_split
 from relcrf.errors import UsageError
-from relcrf.evaluation.splits import partition_variables
+from relcrf.evaluation.splits import hold_out, make_folds, partition_variables
 from relcrf.resources import resource_path
 
 MODEL = """
@@ -149,6 +150,48 @@ def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, 
     assert queries() == 12  # a plan without a fold to hold out hides nothing
     (code, found) = json_command(capsys, monkeypatch, *predict, "--holdout", "2")
     assert found["queries"]["Page.category"] > 15
+
+
+def test_later_periods_are_not_used_in_training():
+    years = np.repeat([2000, 2001, 2002, 2003], 20)
+    page = pd.DataFrame({"id": [f"p{k:02}" for k in range(80)], "year": years, "topic": np.tile(["a", "b"], 40)})
+    model = relcrf.parse(
+        "domain Topic = { a, b }\nentity Page { year: integer, predict topic: Topic }\ntemplate prior(p: Page) over p.topic"
+    )
+    grounding = model.ground(relcrf.Dataset({"page": page}))
+    plan = replace(parse_split("folds=3,time=Page.year"), holdout=("2001",))
+    held_out = hold_out(grounding, plan)
+    np.testing.assert_array_equal(held_out.hidden, years >= 2001)
+    np.testing.assert_array_equal(held_out.test, years == 2001)
+    (fold,) = make_folds(grounding, plan)
+    np.testing.assert_array_equal(fold.train_mask(np.ones(80, dtype=bool)), ~held_out.hidden)
+
+
+def test_seed_replaces_that_of_the_manifest(web, capsys, monkeypatch):
+    def held_out(*arguments):
+        command = ("evaluate", WEBKB, "--data", web, "--backend", "local", *arguments)
+        return json_command(capsys, monkeypatch, *command)[1]["folds"][0]["scores"]["Page.category"]
+
+    manifest(web, "hide = 0.3")
+    found = [held_out(), held_out("--seed", "0"), held_out("--seed", "7"), held_out("--split", "hide=0.3,seed=7")]
+    assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_a_run_is_not_scored_on_its_training_labels(web, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    train = ("train", WEBKB, "--data", web, "--out", run, "--backend", "local", "--force")
+    evaluate = ("evaluate", run, "--data", web)
+    manifest(web, "folds = 3")
+    assert relcrf_command(capsys, monkeypatch, *train)[0] == 0
+    code, _, err = relcrf_command(capsys, monkeypatch, *evaluate)
+    assert code == 2 and "E341" in err
+    code, _, err = relcrf_command(capsys, monkeypatch, *evaluate, "--split", "folds=3")
+    assert code == 0 and "the run was trained on 48 labels" in err
+    assert relcrf_command(capsys, monkeypatch, *train, "--hide", "0.3")[0] == 0
+    code, _, err = relcrf_command(capsys, monkeypatch, *evaluate)
+    assert code == 0 and "the run was trained on" not in err
+    code, _, err = relcrf_command(capsys, monkeypatch, *evaluate, "--seed", "7")
+    assert code == 2 and "E349" in err
 
 
 @pytest.mark.parametrize(

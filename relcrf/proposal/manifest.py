@@ -158,8 +158,9 @@ class ManifestBuilder:
 
     def to_toml(self, model: str) -> str:
         """Return the manifest as TOML."""
+        path = escape_unprintable(model)
         lines = [
-            f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model needs. Written by relcrf new."
+            f"# {Path(path).stem}.toml: the tables of {path} in the shape that the model needs. Written by relcrf new."
         ]
         for name, (file, columns) in self.files.items():
             lines += ["", f"[tables.{toml_key(name)}]"]
@@ -178,7 +179,7 @@ class ManifestBuilder:
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         for name, (sql, comment) in self.queries.items():
-            lines += ["", f"# {comment}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
+            lines += ["", f"# {escape_unprintable(comment)}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
             if self._query_columns[name]:
                 lines.append(f"columns = {toml_value(self._query_columns[name])}")
             lines += self._policy_lines(name)

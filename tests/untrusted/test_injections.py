@@ -8,6 +8,7 @@ import hashlib
 import html.parser
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -238,6 +239,19 @@ def test_proposed_model_of_adversarial_tables_is_valid(command, workspace):
     )
     command("new", "new", "--out", "new.rcrf", "--predict", "page.kind")
     command("check", "new.rcrf", "--data", "new", "--manifest", "new.toml")
+
+
+def test_column_names_add_nothing_to_the_manifest(command, workspace):
+    """The comment of a query contains the name of the shared column; a line break in it must not end the comment."""
+    column = 'Household\n[tables.evil]\npostgres = ""postgresql://u@127.0.0.1:1/db""\n# ID'
+    labels = ("yes", "no", "")
+    rows = [f"{k},h{k * 7 % 60},{20 + k % 60},{labels[k % 3]}" for k in range(200)]
+    folder = workspace / "shared"
+    folder.mkdir()
+    (folder / "customer.csv").write_text("\n".join([f'id,"{column}",age,fraud', *rows]) + "\n")
+    command("new", "shared", "--out", "shared.rcrf", "--predict", "customer.fraud", "--yes")
+    manifest = tomllib.loads((workspace / "shared.toml").read_text())
+    assert "evil" not in manifest["tables"] and any("sql" in table for table in manifest["tables"].values())
 
 
 def test_error_messages_are_escaped(command, workspace):

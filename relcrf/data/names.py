@@ -10,12 +10,14 @@ from relcrf.model.types import Bag, DomainType
 
 
 class NamedColumns:
-    """The base class of tables whose columns are found by name, ignoring case and underscores."""
+    """The base class of tables whose columns are found by name: an equal name, or one that differs in case and underscores."""
 
     columns: Collection[str]
 
     def column(self, name: str) -> str | None:
         """Return the column with this name; None if there is none."""
+        if name in self.columns:
+            return name
         return next((c for c in self.columns if fold_name(c) == fold_name(name)), None)
 
     def first_column(self, *names: str) -> str | None:

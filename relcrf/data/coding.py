@@ -60,7 +60,10 @@ def text_sql(table: RawTable, column: str) -> str:
         is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
         whole = f"CASE WHEN {is_whole} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
         return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
-    return f"CAST({cell} AS VARCHAR)"
+    text = f"CAST({cell} AS VARCHAR)"
+    if column_type.startswith("DECIMAL") and not column_type.endswith(",0)"):
+        return f"rtrim(rtrim({text}, '0'), '.')"  # the key 12 of a DECIMAL(38,10) is written as 12.0000000000
+    return text
 
 
 def required_sql(code: str, condition: str = "true") -> str:

@@ -305,7 +305,8 @@ def _converted_sql(cell: str, kind: str) -> str:
         case "whole":
             return integer_sql(cell)
         case "real":
-            is_code = f"regexp_full_match({cell}, '0[0-9]+')"  # a number written as 007 is a code, whose zeros matter
+            # A number written as 007 is a code, whose zeros matter, and so is one with more digits than a BIGINT has.
+            is_code = f"regexp_full_match({cell}, '0[0-9]+|[0-9]{{20,}}')"
             return f"CASE WHEN NOT {is_code} AND isfinite(TRY_CAST({cell} AS DOUBLE)) THEN 1 END"
         case "date":
             return date_sql(cell)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.structures import fields_of
-from relcrf.data.store import Store, literal, quoted
+from relcrf.data.store import Store, literal, quoted, unreadable_error
 
 _PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
@@ -21,10 +21,29 @@ class JsonlReader(AbstractReader):
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         file = f"{store.file_literal(path)}, format = 'newline_delimited', hive_partitioning = false"
-        rows = store.connection.sql(f"SELECT * FROM read_json({file}, sample_size = -1)")
+        # Objects with at least 200 similar fields would otherwise become a single column of type MAP.
+        rows = store.connection.sql(f"SELECT * FROM read_json({file}, sample_size = -1, map_inference_threshold = -1)")
         types = {column: _read_type(kind) for column, kind in zip(rows.columns, rows.types, strict=True)}
         columns = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in types.items())
-        yield SourceTable(name, str(path), f"read_json({file}, columns = {{{columns}}})")
+        relation = f"read_json({file}, columns = {{{columns}}})"
+        for column in rows.columns:
+            _require_one_spelling(column, rows.columns, relation, path, store)
+        yield SourceTable(name, str(path), relation)
+
+
+def _require_one_spelling(column: str, columns: Sequence[str], relation: str, path: Path, store: Store) -> None:
+    """Raise an error if the fields `name` and `Name` both exist: DuckDB calls the second one `Name_1`, and does not read it.
+
+    Raises:
+        DataError: The field has several spellings (E204).
+    """
+    renamed = re.fullmatch(r"(.+)_\d+", column)
+    if renamed is None or renamed[1].casefold() not in {each.casefold() for each in columns if each != renamed[1]}:
+        return
+    ((n_read,),) = store.connection.sql(f"SELECT count({quoted(column)}) FROM {relation}").fetchall()
+    if not n_read:
+        note = f"the field '{renamed[1]}' is also spelled with other capital letters"
+        raise unreadable_error(str(path), "spell the field in the same way in all lines", (note,))
 
 
 def _read_type(kind: Any) -> str:

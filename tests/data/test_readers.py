@@ -298,6 +298,46 @@ def test_file_with_wrong_content_raises_error(tmp_path, name, content, code):
     assert problem.code == code
 
 
+def test_json_lines_with_many_fields_have_a_column_for_each(tmp_path):
+    fields = {f"f{k}": k + 0.5 for k in range(300)}
+    (tmp_path / "thing.jsonl").write_text("".join(json.dumps({"id": k, **fields}) + "\n" for k in range(3)))
+    assert [*relcrf.Dataset(tmp_path).tables["thing"].columns] == ["id", *fields]
+
+
+def test_fields_of_json_lines_have_one_spelling(tmp_path):
+    path = tmp_path / "thing.jsonl"
+    path.write_text('{"id": 1, "name": "a", "name_2": null}\n{"id": 2, "Name": "b"}\n')
+    with pytest.raises(DataError) as caught:
+        relcrf.Dataset(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E204" and "'Name' is also spelled" in problem.notes[0]
+    path.write_text('{"id": 1, "name": "a", "name_2": null}\n{"id": 2, "name": "b"}\n')
+    assert [*relcrf.Dataset(tmp_path).tables["thing"].columns] == ["id", "name", "name_2"]
+
+
+def test_decimals_and_integers_are_the_same_keys(tmp_path):
+    """Spark writes NUMBER columns of Oracle as DECIMAL(38, 10)."""
+    connection = duckdb.connect()
+    for name, query in (
+        ("item", "SELECT i AS id FROM range(101) t(i)"),
+        ("link", "SELECT i::DECIMAL(38, 10) AS source, (i // 2)::DECIMAL(12, 2) AS target FROM range(101) t(i)"),
+    ):
+        connection.sql(f"COPY ({query}) TO '{tmp_path / name}.parquet'")
+    model = relcrf.parse(
+        "domain D = { x, y }\nentity Item { predict kind: D }\nrelation Link(source: Item, target: Item)\n"
+        "template t(a: Item, b: Item) where Link(a, b) over a.kind, b.kind"
+    )
+    grounding = model.ground(relcrf.Dataset(tmp_path))
+    assert grounding.variable_names(np.arange(3)).tolist() == ["Item(0).kind", "Item(1).kind", "Item(2).kind"]
+    assert sum(group.n_factors for group in grounding.graph.groups) == 101
+
+
+def test_column_with_the_exact_name_is_found_first(tmp_path):
+    (tmp_path / "visit.csv").write_text("id,user_id,userid\nv1,a,b\n")
+    table = relcrf.Dataset(tmp_path).tables["visit"]
+    assert [table.column(name) for name in ("user_id", "userid", "UserId")] == ["user_id", "userid", "user_id"]
+
+
 def test_folder_without_tables_names_each_suffix_once(tmp_path):
     with pytest.raises(DataError, match="E202") as caught:
         relcrf.Dataset(tmp_path)

@@ -301,3 +301,19 @@ def test_damaged_compressed_file_is_reported(csv, tmp_path):
     with pytest.raises(DataError) as caught:
         read_rows(tmp_path)
     assert {problem.code for problem in caught.value.diagnostics} == {"E204"}
+
+
+def test_header_with_a_line_break(tmp_path):
+    (tmp_path / "shop.csv").write_text('"Shop\nID",Name,Kind\n1,A,red\n2,B,blue\n3,C,red\n')
+    table = Dataset(tmp_path).tables["shop"]
+    assert [*table.columns] == ["Shop\nID", "Name", "Kind"]
+
+
+def test_very_long_cell(tmp_path):
+    text = "x" * 200_000
+    (tmp_path / "shop.csv").write_text(f"id;text;kind\n1;{text};red\n2;b;blue\n")
+    assert [*Dataset(tmp_path).tables["shop"].columns] == ["id", "text", "kind"]
+    (tmp_path / "shop.csv").write_text(f"id,text,kind\n1,{text},red\n2,b,blue\n3,c\n")
+    with pytest.raises(DataError) as caught:
+        Dataset(tmp_path)
+    assert "line 4" in str(caught.value)

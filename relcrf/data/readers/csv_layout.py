@@ -11,6 +11,8 @@ from relcrf.data.readers.header import count_rows_above_header
 DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are detected, in order of preference."""
 
+csv.field_size_limit(max(csv.field_size_limit(), (1 << 31) - 1))  # otherwise, a cell of 131,073 characters is an error
+
 _SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=(.)\"?\s*", re.IGNORECASE)
 """Regular expression of a first line with which spreadsheets state the delimiter."""
 
@@ -36,12 +38,23 @@ def detect_layout(
     consistent = [d for d in divided if len(widths[d]) > 1 and set(widths[d]) == {widths[d][0]}]
     if skip is None:
         whole = lines[:-1] if is_cut else lines
-        rows = {d: [_cells(line, d) for line in whole] for d in delimiters}
-        skips = {d: count_rows_above_header(rows[d]) for d in consistent or delimiters}
+        if consistent:  # also if a cell of the header contains a line break
+            skips = {d: _count_lines_above_header(whole, d) for d in consistent}
+        else:
+            skips = {d: count_rows_above_header([_cells(line, d) for line in whole]) for d in delimiters}
         if possible := [d for d in skips if skips[d]]:
             delimiter = min(possible, key=lambda d: skips[d])
             return delimiter, skips[delimiter]
     return (consistent or divided or delimiters)[0], skip or 0
+
+
+def _count_lines_above_header(lines: Sequence[str], delimiter: str) -> int:
+    reader = csv.reader(lines, delimiter=delimiter)
+    rows, ends = [], [0]
+    for row in reader:
+        rows.append(row)
+        ends.append(reader.line_num)
+    return ends[count_rows_above_header(rows)]
 
 
 def _cells(line: str, delimiter: str) -> list[str]:

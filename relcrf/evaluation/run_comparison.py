@@ -37,7 +37,8 @@ class RunScores:
     Args:
         predictions: The predictions of `MAJORITY` and of the runs, by their names.
         verdicts: The convergence status of inference, by the name of the run.
-        n_unmatched: The number of held-out labels that are not scored, because a run has no such variable.
+        n_unmatched: The number of held-out labels of the first run that are not scored, because another run has no such
+            variable, or the split does not hold it out of that run.
     """
 
     predictions: Predictions
@@ -46,9 +47,10 @@ class RunScores:
 
 
 def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer = ignore_progress) -> RunScores:
-    """Predict the labels that a split holds out of the first run's variables with all runs.
+    """Predict the labels that a split holds out of all runs with each run.
 
-    Variables of different runs are matched by their names, and states by their values.
+    Variables of different runs are matched by their names, and states by their values. A random split holds out other labels of
+    a model with other variables; each run is scored, and its evidence hidden, as its training held out labels.
 
     Raises:
         UsageError: The runs predict no common attribute, or no label is held out (E464).
@@ -63,9 +65,10 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
         message = f"the runs predict no common attribute: {predicted}"
         raise UsageError(Diagnostic("E464", message, hint="compare runs that predict the same attribute"))
     labelled, held_out = labelled_in_grounding(first), hold_out(first, plan)
+    hidden_by_run = [held_out.hidden, *(_held_out_variables(run.grounding, plan) for run in runs[1:])]
     comparable = np.zeros_like(labelled)
     for each in shared:
-        comparable[each.block.start : each.block.start + each.block.count] = each.in_all_runs
+        comparable[each.block.start : each.block.start + each.block.count] = each.held_out_of_all(hidden_by_run)
     fold = replace(held_out, test=held_out.test & comparable).fold("held out", labelled)
     if not fold.n_test:
         message = "no labels are held out that all runs predict"
@@ -73,8 +76,10 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
     by_system = {MAJORITY: [_unify_states(shared, 0, fold, predict_frequencies(first, fold))]}
     verdicts = {}
     for k, run in enumerate(runs):
-        masks = [_translate_mask(shared, k, run.grounding, mask) for mask in (fold.test, fold.hidden)]
-        own_fold = Fold.from_test(fold.name, masks[0], hidden=masks[1])
+        test = _translate_mask(shared, k, run.grounding, fold.test)
+        hidden = _translate_mask(shared, k, run.grounding, fold.hidden)
+        hidden |= hidden_by_run[k] & labelled_in_grounding(run.grounding)
+        own_fold = Fold.from_test(fold.name, test, hidden=hidden & ~test)
         prediction, inferred = predict_fold_with_model(run.learned, run.grounding, own_fold, observe)
         by_system[run.name] = [_unify_states(shared, k, fold, prediction)]
         verdicts[run.name] = inferred.verdict
@@ -82,6 +87,16 @@ def score_runs(runs: Sequence[GroundedRun], plan: SplitPlan, observe: Observer =
     n_train = [[int(train[block.start : block.start + block.count].sum()) for block in blocks]]
     predictions = Predictions(blocks, first.component, np.array(n_train), by_system, {})
     return RunScores(predictions, verdicts, int((labelled & held_out.test & ~comparable).sum()))
+
+
+def _held_out_variables(grounding: Grounding, plan: SplitPlan) -> np.ndarray:
+    """Return the mask of the variables that a plan holds out; empty if the graph has none of the named folds."""
+    try:
+        return hold_out(grounding, plan).hidden
+    except UsageError as error:
+        if error.diagnostics[0].code != "E340":
+            raise
+        return np.zeros(grounding.graph.n_variables, dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +113,17 @@ class _SharedVariables:
     own_blocks: tuple[VariableBlock, ...]
     own_vids: tuple[np.ndarray, ...]
 
-    @property
-    def in_all_runs(self) -> np.ndarray:
-        """Whether all runs have each variable, shape (n,)."""
-        return np.asarray(np.all([vids >= 0 for vids in self.own_vids], axis=0))
+    def held_out_of_all(self, hidden_by_run: Sequence[np.ndarray]) -> np.ndarray:
+        """Return a mask of the variables that are held out of all runs, shape (n,).
+
+        Args:
+            hidden_by_run: For each run, a mask of its held-out variables.
+        """
+        masks = [
+            (vids >= 0) & hidden[block.start + np.maximum(vids, 0)]
+            for block, vids, hidden in zip(self.own_blocks, self.own_vids, hidden_by_run, strict=True)
+        ]
+        return np.asarray(np.all(masks, axis=0))
 
 
 def _match_variables(block: VariableBlock, runs: Sequence[GroundedRun]) -> _SharedVariables | None:

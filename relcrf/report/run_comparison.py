@@ -162,7 +162,10 @@ def _score_warnings(runs: Sequence[ReportedRun], scores: RunScores, n_labelled: 
     for run in runs:
         out += held_out_label_warnings(run.learned, n_labelled, f"The run {run.name}")
     if scores.n_unmatched:
-        out.append(f"{scores.n_unmatched:,} held-out labels are not scored, because a run does not predict them.")
+        out.append(
+            f"{scores.n_unmatched:,} held-out labels of the first run are not scored, because another run does not predict "
+            "them or was trained with them."
+        )
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tables import small_web
 
@@ -11,10 +12,12 @@ import relcrf
 from relcrf import api
 from relcrf.data.split_plan import parse_split
 from relcrf.errors import UsageError
+from relcrf.evaluation import run_comparison
 from relcrf.evaluation.evaluations import evaluate_run
 from relcrf.evaluation.predictions import MAJORITY
 from relcrf.evaluation.run_comparison import GroundedRun, score_runs
-from relcrf.evaluation.splits import hold_out
+from relcrf.evaluation.runner import predict_fold_with_model
+from relcrf.evaluation.splits import hold_out, labelled_in_grounding
 from relcrf.resources import resource_path
 
 PLAN = replace(parse_split("school"), holdout=("s1",))
@@ -87,6 +90,36 @@ def test_variables_in_another_order(web, tmp_path):
     assert scores.predictions.score("part", "Page.category") == alone.score("ess", "Page.category")
     n_first = evaluate_run(first.learned, first.grounding, PLAN).predictions.score("ess", "Page.category").n
     assert scores.n_unmatched == n_first - scores.predictions.score("ess", "Page.category").n > 0
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("split", ["hide=0.4,of=*", "school"])
+def test_labels_that_a_training_used_are_not_scored(data, web, split, order):
+    """The second model predicts schools, too, so that a random split holds out other categories of it."""
+    plan = replace(parse_split(split), holdout=() if "hide" in split else ("s1",))
+    both = relcrf.parse(OPEN.replace("school: School", "predict school: School"))
+    runs = []
+    for name, model in (("one", web), ("both", both)):
+        grounding = model.ground(data)
+        held_out = hold_out(grounding, plan)
+        fit = api.fit(model, grounding, "local", hidden=held_out.hidden)
+        runs.append((GroundedRun(name, fit.learned, fit.ground(data)), held_out))
+    folds = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            run_comparison,
+            "predict_fold_with_model",
+            lambda learned, grounding, fold, observe: (
+                folds.update({id(grounding): fold}) or predict_fold_with_model(learned, grounding, fold, observe)
+            ),
+        )
+        scores = score_runs([run for run, _ in runs][::order], plan)
+    for run, held_out in runs:
+        fold, labelled = folds[id(run.grounding)], labelled_in_grounding(run.grounding)
+        assert fold.n_test and not (fold.test & ~held_out.hidden).any()
+        assert not (held_out.hidden & labelled & ~(fold.test | fold.hidden)).any()
+    if order == 1:
+        assert (scores.n_unmatched > 0) == (split != "school")
 
 
 def test_no_held_out_label_is_common(web, tmp_path):

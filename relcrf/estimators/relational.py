@@ -92,12 +92,31 @@ class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unu
     def _learn(self, X: Any, y: Any) -> Self:
         """Learn the weights; see `fit`."""
         with progress_monitor() as watch:
-            grounding = self._ground(X if self.tables is None else self.tables, watch.report_grounding)
+            if self.tables is None:
+                grounding = self._ground(X, watch.report_grounding)
+            else:
+                grounding = self._ground(self.tables, watch.report_grounding, lambda g: self._with_labels(g, X, y))
         if self.tables is None:
             tables = grounding.bound.dataset.tables.values()
             self.feature_names_in_ = np.array([f"{t.name}.{c}" for t in tables for c in t.columns], dtype=object)
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
+        self._grounding = self._with_labels(grounding, X, y)
+        self._states, self._numbers = self._grounding.states, self._grounding.given_numbers
+        block = self._block(grounding)
+        self._attribute = block.name
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array([_key_column(X, block.argument_names[0])], dtype=object)
+        self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
+        return self
+
+    def _with_labels(self, grounding: Grounding, X: Any, y: Any) -> Grounding:
+        """Return the ground graph without other labels of the attribute than those of the keys `X`.
+
+        Raises:
+            DataError: if `y` does not contain a label for each key, or a label is not a value of the attribute.
+        """
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         if y is None or len(y) != len(variables):
@@ -111,13 +130,7 @@ class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unu
             given = grounding.numbers.copy()
             given[block.start : block.start + block.count] = np.nan
             given[variables] = numbers
-        self._states, self._numbers, self._attribute = states, given, block.name
-        self._grounding = replace(grounding, states=states, given_numbers=given)
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(X, "columns"):
-            self.feature_names_in_ = np.array([_key_column(X, block.argument_names[0])], dtype=object)
-        self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
-        return self
+        return replace(grounding, states=states, given_numbers=given)
 
     @abstractmethod
     def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -149,11 +162,16 @@ class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unu
         frames = {name: make(prediction.table(name, with_probabilities=with_probabilities)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
-    def _ground(self, tables: Any, progress: Progress) -> Grounding:
-        """Ground the model on the tables; without a model, propose one first."""
+    def _ground(
+        self,
+        tables: Any,
+        progress: Progress,
+        with_known_labels: Callable[[Grounding], Grounding] = lambda grounding: grounding,
+    ) -> Grounding:
+        """Ground the model on the tables; without a model, propose one first, in which no other labels are used."""
         self._proposal = ""
         if self.model is None:
-            draft = propose_model(tables, self.attribute, progress)
+            draft = propose_model(tables, self.attribute, progress, with_known_labels)
             self._proposal, self.model_ = str(draft), draft.model
             return draft.grounding
         self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,6 +123,7 @@ def draft_model(
     dataset: Dataset,
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
+    with_known_labels: Callable[[Grounding], Grounding] = lambda grounding: grounding,
 ) -> ModelDraft:
     """Build a model of analysed tables, check it, and ground it on the tables.
 
@@ -130,6 +131,7 @@ def draft_model(
         name: The model's file name.
         dataset: The tables, reshaped by the queries of the manifest.
         commands: Commands for the user to run next, which are written into the text.
+        with_known_labels: Function that returns a ground graph with the labels from which priors are estimated.
     """
     templates = propose_templates(analysis.schema, analysis.target)
 
@@ -149,7 +151,7 @@ def draft_model(
     progress("ground")
     grounding = model.ground(dataset, progress=progress)
     progress("agreement")
-    with_priors = with_agreement_priors(templates, grounding)
+    with_priors = with_agreement_priors(templates, with_known_labels(grounding))
     if with_priors != templates:
         templates = with_priors
         model = api.parse(render(), name)
@@ -184,7 +186,10 @@ def replace_templates(draft: ModelDraft, templates: Sequence[ProposedTemplate]) 
 
 
 def propose_model(
-    tables: Dataset | Mapping[str, Any], predicted: str | None = None, progress: Progress = lambda name: None
+    tables: Dataset | Mapping[str, Any],
+    predicted: str | None = None,
+    progress: Progress = lambda name: None,
+    with_known_labels: Callable[[Grounding], Grounding] = lambda grounding: grounding,
 ) -> ModelDraft:
     """Build a model of tables without writing files; see `analyse_tables` and `draft_model`.
 
@@ -194,8 +199,9 @@ def propose_model(
     """
     if isinstance(tables, Dataset):
         analysis = analyse_tables(tables, predicted, ManifestBuilder(None, is_possible=False), progress)
-        return draft_model("model.rcrf", analysis, tables, progress=progress)
+        return draft_model("model.rcrf", analysis, tables, (), progress, with_known_labels)
     manifest = ManifestBuilder(None)
     analysis = analyse_tables(Dataset(tables), predicted, manifest, progress)
     mapping = manifest.to_toml("model.rcrf") if manifest.is_needed else None
-    return draft_model("model.rcrf", analysis, Dataset.from_mapping(tables, mapping), progress=progress)
+    dataset = Dataset.from_mapping(tables, mapping)
+    return draft_model("model.rcrf", analysis, dataset, (), progress, with_known_labels)

@@ -20,6 +20,7 @@ from tables import small_web
 
 import relcrf
 from relcrf.estimators import ESSCRFClassifier, RelationalCRF
+from relcrf.proposal.draft import propose_model
 from relcrf.resources import resource_path
 
 MODEL = resource_path("models", "webkb.rcrf")
@@ -125,6 +126,20 @@ def test_labels_of_other_keys_are_hidden(tables, labelled):
     assert estimator.predict(keys[::-1]).tolist() == estimator.predict(keys).tolist()[::-1]
     assert estimator.classes_.tolist() == ["course", "faculty", "project", "staff", "student"]
     np.testing.assert_allclose(estimator.predict_proba(keys).sum(axis=1), 1.0)
+
+
+def test_proposed_model_does_not_depend_on_the_labels_of_other_keys(tables, labelled):
+    """The priors of links are estimated from labelled pairs."""
+    keys, labels = labelled
+    page = tables["page"].set_index("id")
+    page.loc[keys[20:], "category"] = np.roll(labels[20:], 7)
+    both = tables, {**tables, "page": page.reset_index()}
+    models = [
+        RelationalCRF(attribute="category", tables=each, backend="local").fit(keys[:20], labels[:20]).model_.to_rcrf()
+        for each in both
+    ]
+    assert models[0] == models[1]
+    assert len({propose_model(each).model.to_rcrf() for each in both}) == 2
 
 
 def test_searches_and_pipelines(tables, labelled):

@@ -115,6 +115,13 @@ def test_stated_format_is_used(text, csv, encoding, tmp_path):
     assert (rows, bool(notes)) == (EXPECTED, "missing" in csv) and all("as missing in" in note for note in notes)
 
 
+def test_format_is_detected_beside_missing_texts_of_single_columns(tmp_path):
+    (tmp_path / "shop.csv").write_text(GERMAN.replace("3;;;", "3;-;NA;n/a"))
+    write_manifest(tmp_path, 'missing = { city = ["-"], sales = ["NA"], kind = ["n/a"] }')
+    rows, notes = read_rows(tmp_path)
+    assert rows == EXPECTED and "decimal commas in sales" in notes[0]
+
+
 def test_note_shows_the_lines_above_the_header(tmp_path):
     (tmp_path / "shop.csv").write_text("# by ann\nShops\n\n" + PLAIN)
     (note,) = read_rows(tmp_path)[1]

@@ -105,6 +105,27 @@ def test_signs_for_missing_categories(others, is_missing, tmp_path):
     assert ('missing = ["-", "n/a"]' in (made.manifest or ("", ""))[1]) == is_missing
 
 
+@pytest.mark.parametrize(("text", "others"), [("none", ["card", "identity"]), ("NA", ["DE", "FR"]), ("-", "+=")])
+def test_text_is_missing_among_numbers_and_a_value_elsewhere(text, others, tmp_path):
+    found = tables()
+    for k, row in enumerate(found["customer"]):
+        row |= {"income": text if k % 20 == 3 else 1000 + 17 * k, "kind": [text, *others][k % 3]}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert f'missing = {{ income = ["{text}"] }}\n' in made.manifest[1]
+    assert any(f"customer.kind contains {text!r}, which remains a value" in note for note in made.draft.notes)
+    bound = bind_proposal(made)
+    sql = 'SELECT count("x.income"), count("x.kind"), count(DISTINCT "x.kind") FROM "ent.Customer"'
+    assert bound.connection.execute(sql).fetchall() == [(114, 120, 3)]
+
+
+def test_text_without_another_meaning_is_missing_in_all_columns(tmp_path):
+    found = tables()
+    for k, row in enumerate(found["customer"]):
+        row |= {"income": "n/a" if k % 20 == 3 else 1000 + 17 * k, "kind": ["n/a", "a", "b"][k % 3], "empty": "n/a"}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert 'missing = ["n/a"]\n' in made.manifest[1]
+
+
 def test_column_of_another_meaning_keeps_its_signs(tmp_path):
     found = tables()
     for k, row in enumerate(found["customer"]):

@@ -120,16 +120,19 @@ class _TableRepairer:
     def convert_formats(self, table: TableProfile) -> TableProfile:
         """Return a table with numbers and dates instead of texts such as `1.234,50` and `31.12.2024`.
 
-        The reader of CSV files converts them itself.
+        The reader of CSV files converts them itself, if no text of a missing value is beside them.
         """
-        texts = [name for name, column in table.columns.items() if column.kind == "text" and not table.raw.is_csv]
+        if table.raw.is_csv and self.manifest.file_of(table) not in self.manifest.missing_texts:
+            return table
+        texts = [name for name, column in table.columns.items() if column.kind == "text"]
         texts = [name for name in texts if table.raw.column_type(name) == "VARCHAR"]
-        found = find_formats(f"{table.raw.scan} AS raw", texts, self.dataset.store)
+        found = find_formats(f"{table.raw.scan} AS raw", texts, self.dataset.store, _delimiter(table))
         if not found:
             return table
         formats = {each.column: each.format for each in found}
-        self.manifest.formats[self.manifest.file_of(table)] = formats
-        for description in dict.fromkeys(each.description for each in found):
+        if not table.raw.is_csv:
+            self.manifest.formats[self.manifest.file_of(table)] = formats
+        for description in dict.fromkeys(each.description for each in found if not table.raw.is_csv):
             names = listing(each.column for each in found if each.description == description)
             note = f"contains {description}, which the manifest converts (formats)"
             self.notes.append(NearMiss(f"{table.name}.{names}", note))
@@ -273,6 +276,11 @@ def _source(table: TableProfile) -> SourceTable:
     return SourceTable(table.name, table.raw.location, table.raw.scan, table.raw.numbered_scan)
 
 
+def _delimiter(table: TableProfile) -> str:
+    """Return a comma if the cells of the table's file are separated by commas, and otherwise a semicolon."""
+    return "," if table.raw.is_csv and "delimiter ','" in table.raw.format else ";"
+
+
 def _find_digits(table: TableProfile, column: ColumnProfile) -> int:
     """Return the number of digits of the codes in a column; 0 if they do not all have as many, or none begins with 0."""
     if column.kind != "text" or column.distinct < MIN_DISTINCT:
@@ -342,5 +350,7 @@ def _missing_texts(table: TableProfile, column: str) -> list[str]:
         ).fetchall()
         ((texts, others, numbers, dates),) = rows
         if others not in (numbers, dates):
-            return []
+            values = f"(SELECT {cell} FROM {cells} WHERE lower({cell}) NOT IN ({tokens}))"
+            if not find_formats(values, [column], table.dataset.store, _delimiter(table)):
+                return []
     return sorted(texts) if others else []

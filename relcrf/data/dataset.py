@@ -188,11 +188,14 @@ class Dataset:
         """Return a pair (reader, suffix) for each reader that handles a suffix of the file's name."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
-    def _read_file(self, path: Path, csv: CsvFormat | None = None) -> list[SourceTable] | None:
+    def _read_file(
+        self, path: Path, csv: CsvFormat | None = None, entry: TableEntry | None = None
+    ) -> list[SourceTable] | None:
         """Return the tables of a file; None if no reader handles its suffix.
 
         Args:
             csv: What the manifest states about the format of a CSV file.
+            entry: The entry of the manifest that names the file.
         """
         readers = self._matching_readers(path)
         if not readers:
@@ -205,6 +208,8 @@ class Dataset:
                 if reader.accepts(path):
                     if csv is not None and isinstance(reader, CsvReader):
                         reader = replace(reader, format=csv)
+                        if entry is not None and isinstance(entry.missing, Mapping):
+                            reader = replace(reader, missing=entry.missing, missing_location=entry.missing_location)
                     tables = reader.tables(path, path.name[: -len(suffix)], self.store)
                     spread = [spread_structures(table, self.connection) for table in tables]
                     return [replace(table, format=table.format or suffix[1:]) for table in spread]
@@ -390,13 +395,14 @@ class Dataset:
     def _convert_cells(self, table: SourceTable, entry: TableEntry) -> SourceTable:
         """Return a table of a manifest with separate fields of structures, and the conversions of cells that its entry states."""
         table = spread_structures(table, self.connection)
-        table = replace_missing_texts(table, entry.missing, self.connection)
+        if not (isinstance(entry.source, FileEntry) and entry.source.csv):  # their reader has replaced the texts
+            table = replace_missing_texts(table, entry.missing, self.connection, entry.missing_location)
         table = convert_formats(table, entry.formats, entry.formats_location, self.connection)
         return pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
 
     def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
         """Return the table of one file of a manifest entry."""
-        tables, name = self._read_file(path, source.csv), source.table
+        tables, name = self._read_file(path, source.csv, entry), source.table
         if tables is None:
             hint = "write the name of a table file, such as 'page.csv'"
             raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint))

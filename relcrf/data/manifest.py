@@ -13,14 +13,15 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
+from types import UnionType
 from typing import Any
 from urllib.parse import unquote
 
-from relcrf.data.readers.cell_formats import format_problem
+from relcrf.data.manifest_values import POLICIES, TYPE_NAMES, format_value, has_type, row_problems
 from relcrf.data.readers.csv_format import DECIMAL_SEPARATORS, THOUSANDS_SEPARATORS, CsvFormat, is_text_encoding
 from relcrf.data.readers.csv_values import DATE_FORMAT
 from relcrf.data.split_plan import PART_NAMES, SplitPlan, part_problem, split_problem
@@ -38,7 +39,7 @@ DATABASE_KINDS = ("sqlite", "duckdb")
 """The keys of a table that name a database file, after the format of the file."""
 
 _SOURCES = ("file", *DATABASE_KINDS, "postgres", "sql")
-_TABLE_KEYS = {
+_TABLE_KEYS: dict[str, type | UnionType] = {
     "file": str,
     **dict.fromkeys(DATABASE_KINDS, str),
     "postgres": str,
@@ -48,7 +49,7 @@ _TABLE_KEYS = {
     "columns": dict,
     "open": bool,
     "csv": dict,
-    "missing": list,
+    "missing": list | dict,
     "digits": dict,
     "formats": dict,
     "key": str,
@@ -66,24 +67,12 @@ _COMPANION_KEYS = {
 _SUFFIX = re.compile(r"\.(?!toml)[a-z]+(\.(gz|zst))?$", re.IGNORECASE)
 """Regular expression of the suffix of a table file."""
 
-MAX_DIGITS = 100
-"""Maximum number of digits of a code."""
-
-_POLICIES = {"duplicates": ("error", "first", "last", "merge"), "orphans": ("error", "drop", "add")}
 _CSV_KEYS = {
     **dict.fromkeys(("delimiter", "encoding", "decimal", "thousands", "dates"), str),
     "skip": int,
     "units": list,
 }
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, **dict.fromkeys(("holdout", *PART_NAMES), list)}
-_TYPE_NAMES = {
-    str: "a string",
-    dict: "a table",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    list: "a list of strings",
-}
 
 
 @dataclass(frozen=True)
@@ -176,7 +165,8 @@ class TableEntry:
         is_open: For a table of a random relation: unlisted tuples are query variables if True, and false if False.
         source_location: Span of the source in the manifest.
         columns_location: Span of the key `columns` in the manifest.
-        missing: Texts of cells without a value; empty for a CSV file, whose `CsvFormat` has them.
+        missing: Texts of cells without a value, of all columns or by column of the source; those of all columns of a CSV file
+            are in its `CsvFormat` instead. `missing_location` is the span of the key.
         digits: The number of digits of codes with leading zeros, by column of the source; `digits_location` is its span.
         formats: The formats of numbers and dates, by column of the source; `formats_location` is its span.
     """
@@ -187,7 +177,8 @@ class TableEntry:
     is_open: bool
     source_location: Span
     columns_location: Span
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] | Mapping[str, Sequence[str]] = ()
+    missing_location: Span | None = None
     policies: RowPolicies = field(default_factory=RowPolicies)
     digits: Mapping[str, int] = field(default_factory=dict)
     digits_location: Span | None = None
@@ -305,7 +296,9 @@ class _ManifestReader:
     def _add_problem(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
 
-    def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
+    def _check_keys(
+        self, table: Mapping[str, Any], keys: Mapping[str, type | UnionType], path: tuple[str, ...]
+    ) -> bool:
         """Report unknown keys and values of the wrong type in a TOML table; return True if there are none."""
         before = len(self.problems)
         section = ".".join(path) or "the manifest"
@@ -313,22 +306,27 @@ class _ManifestReader:
             if key not in keys:
                 hint = suggestion(key, keys) or f"its keys are {listing(keys)}"
                 self._add_problem(f"{section} has no key '{key}'", hint, *path, key, code="E231")
-            elif not _has_type(value, keys[key]):
-                expected = "a table" if not path else _TYPE_NAMES[keys[key]]
-                self._add_problem(f"'{key}' must be {expected}, not {_format_value(value)}", None, *path, key)
+            elif not has_type(value, keys[key]):
+                expected = "a table" if not path else TYPE_NAMES[keys[key]]
+                self._add_problem(f"'{key}' must be {expected}, not {format_value(value)}", None, *path, key)
         return len(self.problems) == before
 
     # Tables
 
     def _read_table(self, name: str, entry: Mapping[str, Any]) -> TableEntry | None:
         path = ("tables", name)
-        if not (self._check_keys(entry, _TABLE_KEYS, path) and self._check_row_keys(entry, *path)):
+        if not self._check_keys(entry, _TABLE_KEYS, path):
+            return None
+        problems = row_problems(entry)
+        for problem in problems:
+            self._add_problem(problem.message, problem.hint, *path, *problem.keys)
+        if problems:
             return None
         source = self._read_source(name, entry)
         columns = entry.get("columns", {})
         for column, source_column in columns.items():
             if not isinstance(source_column, str):
-                message = f"'{column}' must be a string, not {_format_value(source_column)}"
+                message = f"'{column}' must be a string, not {format_value(source_column)}"
                 self._add_problem(message, 'write { model_name = "file_name" }', *path, "columns", column)
                 return None
         duplicates = [c for c in columns if sum(fold_name(c) == fold_name(other) for other in columns) > 1]
@@ -340,8 +338,10 @@ class _ManifestReader:
         key = next((k for k in (*_SOURCES, "table") if k in entry), "")
         source_span, columns_span = self.locations.find(*path, key), self.locations.find(*path, "columns")
         is_csv = isinstance(source, FileEntry) and source.csv is not None
-        missing = () if is_csv else tuple(entry.get("missing", ()))
-        policies = RowPolicies(**{policy: entry[policy] for policy in (*_POLICIES, "key") if policy in entry})
+        missing = entry.get("missing", ())
+        if not isinstance(missing, dict):
+            missing = () if is_csv else tuple(missing)
+        policies = RowPolicies(**{policy: entry[policy] for policy in (*POLICIES, "key") if policy in entry})
         digits, digits_span = entry.get("digits", {}), self.locations.find(*path, "digits")
         return TableEntry(
             name,
@@ -351,39 +351,13 @@ class _ManifestReader:
             source_span,
             columns_span,
             missing,
+            self.locations.find(*path, "missing"),
             policies,
             digits,
             digits_span,
             entry.get("formats", {}),
             self.locations.find(*path, "formats"),
         )
-
-    def _check_row_keys(self, entry: Mapping[str, Any], *path: str) -> bool:
-        """Report invalid values of `missing`, `digits` and the policies; return True if there are none."""
-        before = len(self.problems)
-        missing = entry.get("missing", [])
-        if not all(isinstance(text, str) for text in missing):
-            message = f"'missing' must be a list of strings, not {_format_value(missing)}"
-            self._add_problem(message, 'write missing = ["NA", "-"]', *path, "missing")
-        for column, digits in entry.get("digits", {}).items():
-            if not _has_type(digits, int) or not 1 <= digits <= MAX_DIGITS:
-                message = f"'{column}' must be an integer from 1 to {MAX_DIGITS}, not {_format_value(digits)}"
-                self._add_problem(message, "write digits = { column = 6 }", *path, "digits", column)
-        for column, format in entry.get("formats", {}).items():
-            if expected := format_problem(format):
-                message = f"the format of '{column}' must be {expected}, not {_format_value(format)}"
-                self._add_problem(message, 'write formats = { column = "%d.%m.%Y" }', *path, "formats", column)
-        for policy, values in _POLICIES.items():
-            if entry.get(policy, "error") not in values:
-                hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"
-                self._add_problem(f"'{entry[policy]}' is not a policy for {policy}", hint, *path, policy)
-        if "key" in entry and "sql" in entry:
-            hint = "remove it; the result of a query has no first row"
-            self._add_problem("'key' cannot be combined with 'sql'", hint, *path, "key")
-        elif "key" in entry and entry.get("duplicates", "error") == "error":
-            hint = 'write duplicates = "first", "last" or "merge", or remove the key'
-            self._add_problem("'key' has no effect without a policy for duplicates", hint, *path, "key")
-        return len(self.problems) == before
 
     def _read_source(
         self, name: str, entry: Mapping[str, Any]
@@ -442,7 +416,8 @@ class _ManifestReader:
             csv = self._read_csv_format(paths[0], entry.get("csv", {}), *path, "csv", is_csv=is_csv)
             if csv is None:
                 return None
-            csv = replace(csv, missing=tuple(entry.get("missing", ())))
+            if isinstance(missing := entry.get("missing", []), list):
+                csv = replace(csv, missing=tuple(missing))
         if not is_pattern:
             return FileEntry(paths, entry.get("table"), csv)
         partitions = tuple(_partition_values(file.relative_to(self.folder)) for file in paths)
@@ -480,7 +455,7 @@ class _ManifestReader:
             self._add_problem(f"'skip' is {skip}, below 0", hint, *path, "skip")
         elif units is not None and not all(isinstance(unit, str) and unit.strip() == unit != "" for unit in units):
             hint = 'write texts without blanks around them, such as units = ["%", "EUR"]'
-            self._add_problem(f"'units' must be a list of units, not {_format_value(units)}", hint, *path, "units")
+            self._add_problem(f"'units' must be a list of units, not {format_value(units)}", hint, *path, "units")
         else:
             units = None if units is None else tuple(units)
             return CsvFormat(delimiter, encoding, decimal, thousands, dates, skip=skip, units=units)
@@ -544,7 +519,7 @@ class _ManifestReader:
             return None
         for name in ("holdout", *PART_NAMES):
             if not all(isinstance(value, str) for value in split.get(name, [])):
-                message = f"'{name}' must be a list of strings, not {_format_value(split[name])}"
+                message = f"'{name}' must be a list of strings, not {format_value(split[name])}"
                 self._add_problem(message, f'write {name} = ["test"]', "split", name)
                 return None
         parts: dict[str, list[str]] = {name: split[name] for name in PART_NAMES if name in split}
@@ -581,16 +556,3 @@ def _partition_values(path: Path) -> dict[str, str | None]:
 def _resolve_links(path: Path) -> Path:
     """Return a path with its links resolved; unlike `path.resolve()`, do not raise an error if links form a cycle."""
     return Path(os.path.realpath(path))
-
-
-def _has_type(value: Any, kind: type) -> bool:
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
-
-
-def _format_value(value: Any) -> str:
-    """Format a TOML value for a message."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "a table" if isinstance(value, dict) else repr(value)

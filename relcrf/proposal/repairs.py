@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
+from typing import cast
 
 from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
@@ -86,12 +87,14 @@ class _TableRepairer:
         """Return a table without the texts that stand for missing values, such as `n/a`."""
         columns = [column for column in table.columns.values() if column.kind == "text"]
         typed = [c for c in columns if c.distinct >= MIN_DISTINCT]
-        found = {text: column.name for column in typed for text in _missing_texts(table, column.name)}
+        by_column = {column.name: _missing_texts(table, column.name) for column in typed}
+        found = {text: name for name, texts in by_column.items() for text in texts}
         shown, names = listing(map(repr, sorted(found))), listing(dict.fromkeys(found.values()))
         if found:
             note = f"contains numbers or dates and {shown}: the manifest reads {shown} as missing"
             self.notes.append(NearMiss(f"{table.name}.{names}", note))
-        categories = _missing_categories(table, [c for c in columns if c.name not in found.values()])
+        others = [column for column in columns if not by_column.get(column.name)]
+        categories = _missing_categories(table, others)
         categories = {text: names for text, names in categories.items() if text not in found}
         for text, names in categories.items():
             self.notes.append(
@@ -100,22 +103,36 @@ class _TableRepairer:
         texts = sorted({*found, *categories})
         if not texts:
             return table
-        self.manifest.missing_texts[self.manifest.file_of(table)] = texts
-        return self._with_cells(table, replace_missing_texts(_source(table), texts, table.connection))
+        kept: dict[str, list[str]] = {}
+        for column in others:
+            by_column[column.name], values = _split_by_meaning(table, column, texts)
+            for text in values:
+                kept.setdefault(text, []).append(column.name)
+        for text, columns_of_text in kept.items():
+            reason = "which remains a value there; if it means that the value is unknown, add it to 'missing' in the manifest"
+            self.notes.append(NearMiss(f"{table.name}.{listing(columns_of_text)}", f"contains {text!r}, {reason}"))
+        # Texts that mean the same in all columns are stated once, so that they apply to all columns of later tables.
+        stated = {c.name: by_column[c.name] for c in columns if by_column[c.name]} if kept else texts
+        # `ManifestBuilder` writes tables by column, too, although its annotation does not list them.
+        self.manifest.missing_texts[self.manifest.file_of(table)] = cast("list[str]", stated)
+        return self._with_cells(table, replace_missing_texts(_source(table), stated, table.connection))
 
     def convert_formats(self, table: TableProfile) -> TableProfile:
         """Return a table with numbers and dates instead of texts such as `1.234,50` and `31.12.2024`.
 
-        The reader of CSV files converts them itself.
+        The reader of CSV files converts them itself, if no text of a missing value is beside them.
         """
-        texts = [name for name, column in table.columns.items() if column.kind == "text" and not table.raw.is_csv]
+        if table.raw.is_csv and self.manifest.file_of(table) not in self.manifest.missing_texts:
+            return table
+        texts = [name for name, column in table.columns.items() if column.kind == "text"]
         texts = [name for name in texts if table.raw.column_type(name) == "VARCHAR"]
-        found = find_formats(f"{table.raw.scan} AS raw", texts, self.dataset.store)
+        found = find_formats(f"{table.raw.scan} AS raw", texts, self.dataset.store, _delimiter(table))
         if not found:
             return table
         formats = {each.column: each.format for each in found}
-        self.manifest.formats[self.manifest.file_of(table)] = formats
-        for description in dict.fromkeys(each.description for each in found):
+        if not table.raw.is_csv:
+            self.manifest.formats[self.manifest.file_of(table)] = formats
+        for description in dict.fromkeys(each.description for each in found if not table.raw.is_csv):
             names = listing(each.column for each in found if each.description == description)
             note = f"contains {description}, which the manifest converts (formats)"
             self.notes.append(NearMiss(f"{table.name}.{names}", note))
@@ -259,6 +276,11 @@ def _source(table: TableProfile) -> SourceTable:
     return SourceTable(table.name, table.raw.location, table.raw.scan, table.raw.numbered_scan)
 
 
+def _delimiter(table: TableProfile) -> str:
+    """Return a comma if the cells of the table's file are separated by commas, and otherwise a semicolon."""
+    return "," if table.raw.is_csv and "delimiter ','" in table.raw.format else ";"
+
+
 def _find_digits(table: TableProfile, column: ColumnProfile) -> int:
     """Return the number of digits of the codes in a column; 0 if they do not all have as many, or none begins with 0."""
     if column.kind != "text" or column.distinct < MIN_DISTINCT:
@@ -280,8 +302,8 @@ def _count_invalid_rows(table: TableProfile, column: str, target: EntityCandidat
 def _missing_categories(table: TableProfile, columns: Sequence[ColumnProfile]) -> dict[str, str]:
     """Return the texts of missing values among categories, with the names of the columns that contain them.
 
-    A manifest declares such texts for all columns of a table, so that a text must stand for missing values in each of them: the
-    other cells are words or numbers, and not signs such as `+`.
+    A text must stand for missing values in all columns that contain it: the other cells are words or numbers, and not signs
+    such as `+`.
     """
     tokens = ", ".join(map(literal, MISSING_CATEGORIES))
     found: dict[str, list[str]] = {}
@@ -301,6 +323,21 @@ def _missing_categories(table: TableProfile, columns: Sequence[ColumnProfile]) -
     return {text: listing(names) for text, names in sorted(found.items()) if text not in excluded}
 
 
+def _split_by_meaning(table: TableProfile, column: ColumnProfile, texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return those of some texts that occur in a column and stand for missing values, and those that are other values.
+
+    Words such as `none` are values if there are other values, and so is `-` among signs.
+    """
+    cell, tokens = quoted(column.name), ", ".join(map(literal, texts))
+    ((found, are_words),) = table.connection.execute(
+        f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_token), []), "
+        f"bool_and(regexp_matches({cell}, '[\\pL\\pN]')) FILTER (NOT is_token) "
+        f"FROM (SELECT {cell}, {cell} IN ({tokens}) AS is_token FROM {table.scan} WHERE {cell} IS NOT NULL)"
+    ).fetchall()
+    missing = [t for t in sorted(found) if column.distinct == 1 or (are_words and t.lower() in MISSING_CATEGORIES)]
+    return missing, [t for t in sorted(found) if t not in missing]
+
+
 def _missing_texts(table: TableProfile, column: str) -> list[str]:
     """Return the texts of missing values in a column; none if the other cells are not all numbers, or all dates."""
     cell, tokens = quoted(column), ", ".join(map(literal, MISSING_TEXTS))
@@ -313,5 +350,7 @@ def _missing_texts(table: TableProfile, column: str) -> list[str]:
         ).fetchall()
         ((texts, others, numbers, dates),) = rows
         if others not in (numbers, dates):
-            return []
-    return list(texts) if others else []
+            values = f"(SELECT {cell} FROM {cells} WHERE lower({cell}) NOT IN ({tokens}))"
+            if not find_formats(values, [column], table.dataset.store, _delimiter(table)):
+                return []
+    return sorted(texts) if others else []

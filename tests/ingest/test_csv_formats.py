@@ -7,6 +7,7 @@ import pytest
 from relcrf.api import parse
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
+from relcrf.data.readers import csv_values
 from relcrf.errors import DataError
 
 MODEL = """
@@ -113,6 +114,39 @@ def test_stated_format_is_used(text, csv, encoding, tmp_path):
     write_manifest(tmp_path, csv)
     rows, notes = read_rows(tmp_path)
     assert (rows, bool(notes)) == (EXPECTED, "missing" in csv) and all("as missing in" in note for note in notes)
+
+
+LATE = {
+    "dates": (lambda k: "31.12.2024" if k >= 10_010 else "", ";", "", "2024-12-31"),
+    "units": (lambda k: f"{k} %" if k >= 10_010 else "", ";", "", "10199"),
+    "sorted thousands": (lambda k: f'"{k / 10:,.2f}"', ",", "", "1019.90"),
+    "thousands without decimals": (lambda k: f"{k // 10:,}".replace(",", "'"), ",", "", "1019"),
+    "stated thousands": (lambda k: f'"{k + 1:,}"' if k >= 10_010 else "", ",", 'thousands = ","', "10200"),
+    "stated units": (lambda k: f"{k} apples" if k >= 10_010 else "", ",", 'units = ["apples"]', "10199"),
+}
+"""Columns whose format begins after the sampled rows, as (cell of a row, delimiter, statement, the last value)."""
+
+
+@pytest.mark.parametrize(("cell", "delimiter", "statement", "expected"), LATE.values(), ids=LATE)
+def test_format_that_begins_in_a_late_row_is_used(cell, delimiter, statement, expected, tmp_path):
+    n = csv_values.SAMPLE_ROWS + 200
+    lines = ["id", "x", *(v for k in range(n) for v in (str(k), cell(k)))]
+    rows = zip(lines[::2], lines[1::2], strict=True)
+    (tmp_path / "shop.csv").write_text("".join(f"{a}{delimiter}{b}\n" for a, b in rows))
+    if statement:
+        write_manifest(tmp_path, statement)
+    dataset = Dataset(tmp_path)
+    (found,) = dataset.connection.execute(
+        f"SELECT x FROM {dataset.tables['shop'].scan} WHERE id = '{n - 1}'"
+    ).fetchone()
+    assert found == expected
+
+
+def test_format_is_detected_beside_missing_texts_of_single_columns(tmp_path):
+    (tmp_path / "shop.csv").write_text(GERMAN.replace("3;;;", "3;-;NA;n/a"))
+    write_manifest(tmp_path, 'missing = { city = ["-"], sales = ["NA"], kind = ["n/a"] }')
+    rows, notes = read_rows(tmp_path)
+    assert rows == EXPECTED and "decimal commas in sales" in notes[0]
 
 
 def test_note_shows_the_lines_above_the_header(tmp_path):

@@ -280,6 +280,27 @@ def test_missing_texts_of_every_kind_of_source(source, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("source", ["csv", "parquet", "jsonl"])
+def test_missing_texts_of_single_columns(source, tmp_path):
+    frame = pd.DataFrame({"id": ["1", "2", "3"], "x": ["none", "1", "2"], "y": ["none", "a", "-"], "z": [1.5, -999, 2]})
+    {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(
+        source, lambda path, index: frame.to_json(path, orient="records", lines=True)
+    )(tmp_path / f"e.{source}", index=False)
+    missing = '{ x = ["none"], y = ["-"], z = ["-999", "-999.0"] }'
+    manifest = f'[tables.e]\nfile = "e.{source}"\nmissing = {missing}\ncolumns = {{ w = "y" }}\n'
+    (tmp_path / "dataset.toml").write_text(manifest)
+    model = parse("entity E { x: integer  w: string  z: real  predict label: bool }\ntemplate t(e: E) over e.label")
+    dataset = Dataset(tmp_path)
+    bound = bind(model.spec, dataset)
+    rows = bound.connection.execute('SELECT "x.x", "x.w", "x.z" FROM "ent.E" ORDER BY vid').fetchall()
+    assert rows == [(None, "none", 1.5), (1, "a", None), (2, None, 2.0)]
+    assert (
+        f"read 3 cells as missing in x (1), y (1), z (1), such as 'none' of x (missing = {missing})" in bound.notes[0]
+    )
+    (tmp_path / "dataset.toml").write_text(f"{dataset.mapping}".replace('"none"', '"?"'))
+    assert Dataset(tmp_path).tables["e"].reading != dataset.tables["e"].reading
+
+
 def test_missing_texts_are_counted(tmp_path):
     """The count includes tables that only queries read, and all files of a pattern."""
     for k, ages in enumerate((["NA", "30", " - "], ["NA", "41", "NA"])):
@@ -308,7 +329,10 @@ def test_missing_texts_are_counted(tmp_path):
         ('duplicates = "frist"', "'frist' is not a policy for duplicates"),
         ('orphans = "first"', "'first' is not a policy for orphans"),
         ("orphans = true", "'orphans' must be a string"),
-        ('missing = "NA"', "'missing' must be a list of strings"),
+        ('missing = "NA"', "'missing' must be a list of strings, or a table of such lists by column"),
+        ('missing = { city = "NA" }', "'city' must be a list of strings, not 'NA'"),
+        ("missing = { city = [1] }", "'city' must be a list of strings, not [1]"),
+        ('missing = { town = ["NA"] }', "has no column 'town'"),
         ('key = "id"', "'key' has no effect without a policy for duplicates"),
         ('key = "ide"\nduplicates = "first"', "has no column 'ide'"),
     ],

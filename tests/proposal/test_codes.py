@@ -105,6 +105,46 @@ def test_signs_for_missing_categories(others, is_missing, tmp_path):
     assert ('missing = ["-", "n/a"]' in (made.manifest or ("", ""))[1]) == is_missing
 
 
+@pytest.mark.parametrize(("text", "others"), [("none", ["card", "identity"]), ("NA", ["DE", "FR"]), ("-", "+=")])
+def test_text_is_missing_among_numbers_and_a_value_elsewhere(text, others, tmp_path):
+    found = tables()
+    for k, row in enumerate(found["customer"]):
+        row |= {"income": text if k % 20 == 3 else 1000 + 17 * k, "kind": [text, *others][k % 3]}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert f'missing = {{ income = ["{text}"] }}\n' in made.manifest[1]
+    assert any(f"customer.kind contains {text!r}, which remains a value" in note for note in made.draft.notes)
+    bound = bind_proposal(made)
+    sql = 'SELECT count("x.income"), count("x.kind"), count(DISTINCT "x.kind") FROM "ent.Customer"'
+    assert bound.connection.execute(sql).fetchall() == [(114, 120, 3)]
+
+
+def test_text_without_another_meaning_is_missing_in_all_columns(tmp_path):
+    found = tables()
+    for k, row in enumerate(found["customer"]):
+        row |= {"income": "n/a" if k % 20 == 3 else 1000 + 17 * k, "kind": ["n/a", "a", "b"][k % 3], "empty": "n/a"}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert 'missing = ["n/a"]\n' in made.manifest[1]
+
+
+@pytest.mark.parametrize("text", ["n/a", "NA", "unknown"])
+def test_formats_beside_missing_texts_are_found(text, tmp_path):
+    lines = ["id;sum;since;churn"]
+    for k in range(120):
+        date = text if k % 30 == 9 else f"{1 + k % 28:02d}.{1 + k % 12:02d}.2020"
+        lines.append(
+            f"c{k};{text if k % 20 == 3 else f'{1000 + 17 * k},5{k % 10}'};{date};{'yn'[k % 2] if k % 3 else ''}"
+        )
+    folder = tmp_path / "d"
+    folder.mkdir()
+    (folder / "customer.csv").write_text("\n".join(lines) + "\n")
+    made = propose(folder, tmp_path)
+    assert f'missing = ["{text}"]\n' in made.manifest[1] and "formats" not in made.manifest[1]
+    types = {a.column: a.type for a in made.draft.analysis.schema.entities[0].attributes}
+    assert (types["sum"], types["since"]) == ("real", "datetime")
+    sql = 'SELECT count("x.sum"), count("x.since") FROM "ent.Customer"'
+    assert bind_proposal(made).connection.execute(sql).fetchall() == [(114, 116)]
+
+
 def test_column_of_another_meaning_keeps_its_signs(tmp_path):
     found = tables()
     for k, row in enumerate(found["customer"]):

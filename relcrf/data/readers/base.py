@@ -20,12 +20,12 @@ class MissingTexts:
 
     Args:
         scan: A DuckDB table expression whose cells have the texts.
-        texts: The texts that the manifest declares.
+        statement: The texts that the manifest declares, as TOML.
         conditions: SQL conditions that a cell has one of the texts, by column.
     """
 
     scan: str
-    texts: tuple[str, ...]
+    statement: str
     conditions: Mapping[str, str]
 
 

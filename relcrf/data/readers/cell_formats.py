@@ -27,16 +27,17 @@ def format_problem(format: object) -> str | None:
     return f"a date such as '%d.%m.%Y', or one of {listing(NUMBER_FORMATS)}"
 
 
-def find_formats(scan: str, columns: Sequence[str], store: Store) -> list[ColumnFormat]:
+def find_formats(scan: str, columns: Sequence[str], store: Store, delimiter: str = ";") -> list[ColumnFormat]:
     """Return the formats of columns of texts that are not read as numbers or dates otherwise.
 
     Args:
         scan: A DuckDB table expression that contains the columns.
+        delimiter: The delimiter of the cells; beside commas, decimal commas are not detected.
     """
     if not columns:
         return []
     texts = f"(SELECT {', '.join(map(quoted, columns))} FROM {scan})"
-    return column_formats(texts, CsvFormat(), ";", store)
+    return column_formats(texts, CsvFormat(), delimiter, store)
 
 
 def convert_formats(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -26,7 +26,7 @@ from relcrf.data.readers.csv_units import unit_formats
 from relcrf.data.readers.csv_values import ColumnFormat, column_formats, describe_formats
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.store import Store, literal, quoted, unreadable_error
-from relcrf.errors import listing
+from relcrf.errors import Span, listing
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class CsvReader(AbstractReader):
 
     Args:
         format: The properties of the format that the manifest states; the others are detected.
+        missing: The texts of cells without a value that the manifest states by column; `missing_location` is its span.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
@@ -42,6 +43,8 @@ class CsvReader(AbstractReader):
     """The delimiter that the suffix promises; None to detect it."""
 
     format: CsvFormat = field(default_factory=CsvFormat)
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing_location: Span | None = None
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         file, stated = path, self.format
@@ -61,7 +64,8 @@ class CsvReader(AbstractReader):
         table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
         try:
             # A text of a missing value would prevent the detection of the formats of numbers and dates.
-            table = replace_missing_texts(table, stated.missing, store.connection)
+            texts = self.missing or stated.missing
+            table = replace_missing_texts(table, texts, store.connection, self.missing_location)
             units = unit_formats(table.scan, stated.units, store)
             scan = _convert_columns(table.scan, units)
             formats = column_formats(scan, stated, delimiter, store)

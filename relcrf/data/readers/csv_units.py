@@ -59,7 +59,7 @@ def unit_formats(scan: str, stated: Sequence[str] | None, store: Store) -> list[
     unit = f"trim(regexp_extract({{cell}}, {pattern}, 1) || regexp_extract({{cell}}, {pattern}, 3))"
     has_unit = f"{unit} IN ({', '.join(map(literal, units))})"
     tester = ColumnTester(scan, store)
-    columns = tester.filter(tester.columns(), has_unit)
+    columns = tester.columns() if stated is not None else tester.filter(tester.columns(), has_unit)
     tests = [holds(has_unit, is_stated=stated is not None)]
     if stated is None:
         tests.append(f"count(DISTINCT nullif({unit}, '')) = 1")

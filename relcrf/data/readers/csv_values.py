@@ -15,12 +15,14 @@ from relcrf.data.store import Store, literal, quoted
 from relcrf.errors import listing
 
 SAMPLE_ROWS = 10_000
-"""Number of rows that select the columns whose cells are all tested for dates and thousands."""
+"""Number of rows that rule out the columns with other cells before all cells are tested, which is slow."""
 
 MAX_TESTS = 200
 """Maximum number of tests in a query; each needs memory for its regular expression, and a file may have thousands of columns."""
 
-BLANK = r"[ \x{00A0}\x{202F}]"
+_BLANKS = (" ", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}")
+
+BLANK = f"[{''.join(_BLANKS)}]"
 """Regular expression of a blank between thousands; it may be a no-break space."""
 
 _TIME = r"([ T][0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)?"
@@ -159,8 +161,8 @@ class ColumnTester:
         return found
 
     def filter(self, columns: Sequence[str], condition: str) -> list[str]:
-        """Return the columns in which a cell of the first rows satisfies a condition."""
-        tested = self.test(columns, [f"bool_or({condition})"], sample=True)
+        """Return the columns in which all cells of the first rows satisfy a condition, or are empty."""
+        tested = self.test(columns, [f"coalesce({holds(condition, is_stated=False)}, true)"], sample=True)
         return [column for column, (is_possible,) in tested.items() if is_possible]
 
     def decimal_commas(self, columns: Sequence[str], *, is_stated: bool) -> list[ColumnFormat]:
@@ -196,7 +198,11 @@ class ColumnTester:
         If the separator is not stated, a number of the file must need it, such as `1,234.50` or `1,234,567`.
         """
         found: list[ColumnFormat] = []
-        columns = self.filter(columns, "regexp_matches({cell}, '[0-9][., ''\\x{00A0}\\x{202F}][0-9]{3}')")
+        if not stated:
+            columns = self.filter(columns, _matches(f"[+-]?[0-9]([0-9.,']|{BLANK})*"))
+        # The first number with a separator may be in any row, e.g. in a sorted column.
+        has_separator = " OR ".join(f"contains({{cell}}, {literal(c)})" for c in (",", "'", *_BLANKS))
+        columns = [c for c, (has,) in self.test(columns, [f"bool_or({has_separator})"]).items() if has]
         for name in (stated,) if stated else (",", "'", " "):
             separator, number = _separator(name), _matches(_thousands(name))
             all_numbers = holds(number, is_stated=stated is not None)
@@ -204,11 +210,9 @@ class ColumnTester:
             # An apostrophe within a number has no other meaning; `1,234` and `12 345` may have one.
             shapes = {",": f"({_grouped(',')}[.][0-9]+|{_grouped(',', '{2,}')})", " ": f"{_grouped(BLANK)}[.][0-9]+"}
             certain = f"bool_or({_matches('[+-]?' + shapes[name])})" if name in shapes else some
-            sampled = self.test(columns, [all_numbers, some], sample=True)
-            candidates = [column for column, results in sampled.items() if all(results)]
-            numeric = {
-                c: results[1] for c, results in self.test(candidates, [all_numbers, certain]).items() if results[0]
-            }
+            candidates = columns if stated else self.filter(columns, number)
+            results = self.test(candidates, [all_numbers, some, certain])
+            numeric = {c: is_certain for c, (is_number, has, is_certain) in results.items() if is_number and has}
             if not stated and (name == " " or not any(numeric.values())):
                 numeric = {column: is_certain for column, is_certain in numeric.items() if is_certain}
             found += [number_format(column, f"1{name}234.5") for column in numeric]
@@ -222,19 +226,18 @@ class ColumnTester:
         """
         patterns = list(dict.fromkeys(_DATE_PATTERNS.values()))
         columns = self.filter(columns, "regexp_matches({cell}, '^[0-9]{1,2}[-./][0-9]{1,2}[-./][0-9]{4}')")
-        tests = [f"bool_and({_matches(pattern + _TIME)}) FILTER ({{cell}} <> '')" for pattern in patterns]
-        sampled = self.test(columns, tests, sample=True)
         valid: dict[str, list[str]] = {}
-        for k, pattern in enumerate(patterns):
+        for pattern in patterns:
             formats = [format for format, other in _DATE_PATTERNS.items() if other == pattern]
             is_date = f"{_matches(pattern + _TIME)} AND {{parsed}} IS NOT NULL"
             tests = [
                 f"bool_and({is_date.replace('{parsed}', _parsed(format))}) FILTER ({{cell}} <> '')"
                 for format in formats
             ]
-            candidates = [column for column, results in sampled.items() if results[k]]
+            candidates = self.filter(columns, _matches(pattern + _TIME))
             for column, holds in self.test(candidates, tests).items():
-                valid[column] = [format for format, holds_one in zip(formats, holds, strict=True) if holds_one]
+                found_formats = [format for format, holds_one in zip(formats, holds, strict=True) if holds_one]
+                valid.setdefault(column, []).extend(found_formats)
         orders = {formats[0] for formats in valid.values() if len(formats) == 1} & {*_SLASHES}
         found = []
         for column, formats in valid.items():

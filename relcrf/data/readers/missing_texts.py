@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -11,27 +10,44 @@ import duckdb
 from relcrf.data.readers.base import MissingTexts, SourceTable
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import literal, quoted
-from relcrf.errors import listing
+from relcrf.data.toml_text import toml_value
+from relcrf.errors import DataError, Diagnostic, Span, listing, suggestion
 
 _APPROXIMATE_TYPES = ("FLOAT", "DOUBLE")
 
 
 def replace_missing_texts(
-    table: SourceTable, texts: Sequence[str], connection: duckdb.DuckDBPyConnection
+    table: SourceTable,
+    texts: Sequence[str] | Mapping[str, Sequence[str]],
+    connection: duckdb.DuckDBPyConnection,
+    location: Span | None = None,
 ) -> SourceTable:
     """Return a table in which the cells with one of the texts are NULL. Numbers such as -999 are compared as numbers.
 
     Cells are compared without surrounding blanks. Lists, dates and truth values remain unchanged.
+
+    Args:
+        texts: The texts of all columns, or those of each column.
+        location: The manifest's statement of the texts.
+
+    Raises:
+        DataError: The table has no such column (E232).
     """
     if not texts:
         return table
     rows = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
-    conditions = {str(name): _condition_sql(str(name), str(column_type), texts) for name, column_type, *_ in rows}
+    types = {str(name): str(column_type) for name, column_type, *_ in rows}
+    by_column = texts if isinstance(texts, Mapping) else dict.fromkeys(types, texts)
+    for name in by_column:
+        if name not in types:
+            hint = suggestion(name, types) or f"its columns are {listing(types)}"
+            raise DataError(Diagnostic("E232", f"{table.location} has no column '{name}'", location, hint))
+    conditions = {name: _condition_sql(name, kind, by_column.get(name, ())) for name, kind in types.items()}
     cells = {
         name: f"CASE WHEN NOT {condition} THEN {quoted(name)} END" if condition else quoted(name)
         for name, condition in conditions.items()
     }
-    found = MissingTexts(table.scan, tuple(texts), {name: sql for name, sql in conditions.items() if sql})
+    found = MissingTexts(table.scan, toml_value(texts), {name: sql for name, sql in conditions.items() if sql})
     return replace(table.with_cells([*conditions], cells), missing_texts=(*table.missing_texts, found))
 
 
@@ -64,13 +80,15 @@ def count_missing_texts(
         listing(f"{name} ({count:,})" for name, count in counts.items()) if len(counts) > 1 else next(iter(counts))
     )
     action = f"read {total:,} cell{'s' * (total != 1)} as missing in {columns}"
-    policy = f"missing = {json.dumps([*files[0].texts], ensure_ascii=False)}"
+    policy = f"missing = {files[0].statement}"
     return RowRepair(table, location, policy, total, action, examples[0])
 
 
 def _condition_sql(column: str, column_type: str, texts: Sequence[str]) -> str:
-    """Return a SQL condition that a cell of a column has one of the texts; empty if the type of the column has no texts."""
+    """Return a SQL condition that a cell of a column has one of the texts; empty if there are none, or none of the type."""
     name = quoted(column)
+    if not texts:
+        return ""
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         condition = f"trim(CAST({name} AS VARCHAR), E' \\t\\r\\n') IN ({', '.join(map(literal, texts))})"
     elif column_type.endswith("INT") or column_type in ("INTEGER", "UINTEGER"):

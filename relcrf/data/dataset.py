@@ -507,13 +507,13 @@ class Dataset:
     def with_formats(self, formats: tuple[StoredFormat, ...]) -> Dataset:
         """Return the dataset or, if CSV files do not show the formats of the training data, open it again with these formats.
 
-        They apply to columns that do not show a format and whose cells all have that of the training data. Notes of the
-        dataset report these columns, and those that have another format.
+        They apply to columns without a visible format if all cells fit. Notes report these columns and other formats.
         """
         columns = {fold_name(t.source_columns.get(c, c)) for t in self.tables.values() if t.is_csv for c in t.columns}
+        _, manifest, memory, mapping = self._arguments
         hidden = any(fold_name(each.column) in columns for each in {*formats} - {*self.formats})
         if hidden and formats != self._stored_formats:
-            return _open_dataset(self._source, *self._arguments[1:], formats=formats)
+            return _open_dataset(self._source, manifest, memory, mapping, formats)
         return self
 
     @property

@@ -405,7 +405,7 @@ class Fit:
 
         Tables by name, folders and databases are reshaped as those of the training data, unless they have a manifest.
         """
-        dataset = to_dataset(data, self.learned.spec, self.learned.mapping)
+        dataset = to_dataset(data, self.learned.spec, self.learned.mapping, self.learned.formats)
         bound = bind(self.learned.spec, dataset, self.learned.vocabulary, self.learned.statistics)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 

@@ -245,6 +245,7 @@ class Training:
             moments=learned.moments,
             template_statistics=self._template_statistics(chosen),
             mapping=grounding.bound.dataset.mapping,
+            formats=grounding.bound.dataset.formats,
             learned_features=self._learned[1],
             columns=measure_distributions(grounding.bound),
             calibration_labels=_calibration_labels_by_attribute(learned.calibration_labels, self.ground_graph)

@@ -15,6 +15,7 @@ from relcrf.backends.number_model import INDEPENDENT, LINKED, RULE, RULE_SETTING
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.data.distributions import ColumnDistribution
+from relcrf.data.readers.base import StoredFormat
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -120,6 +121,7 @@ class LearnedModel:
         trials: The candidates among which `auto` chose, as table rows; see `FitResult`. Run folders do not store the
             seconds in the rows, but in the timings.
         mapping: The section `tables` of the manifest of the training data; None if they had no manifest.
+        formats: The formats with which the columns of CSV files of the training data were read.
         learned_features: The trained estimators of the learned features.
         columns: The distributions of the columns of the training data; empty if the run folder is of an earlier version.
         calibration_labels: The labels that were held out to choose settings or to calibrate, by attribute or relation.
@@ -145,6 +147,7 @@ class LearnedModel:
     request: BackendRequest | None = None
     trials: tuple[Mapping[str, Any], ...] = ()
     mapping: str | None = None
+    formats: tuple[StoredFormat, ...] = ()
     learned_features: tuple[FittedFeature, ...] = ()
     columns: tuple[ColumnDistribution, ...] = ()
     calibration_labels: Mapping[str, CalibrationLabels] = field(default_factory=dict)

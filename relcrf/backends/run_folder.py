@@ -34,6 +34,8 @@ from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.columns.storage import READ_ERRORS, open_column
 from relcrf.data.distributions import ColumnDistribution
 from relcrf.data.manifest import is_applicable
+from relcrf.data.readers.base import StoredFormat
+from relcrf.data.readers.stored_formats import require_valid_formats
 from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing, path_suggestion
 from relcrf.files import (
     file_lock,
@@ -230,6 +232,8 @@ def save(
     for name, separate in learned.schemas.items():
         run[name] = _schema_to_json(separate)
         dictionaries[f"{name}_keys"] = _keys_to_json(separate.templates)
+    if learned.formats:
+        run["formats"] = [asdict(each) for each in learned.formats]
     if learned.learned_features:
         run["learned_features"] = [storage.to_json(each) for each in learned.learned_features]
     for each in learned.learned_features:
@@ -306,6 +310,8 @@ def load(folder: Path) -> LearnedModel:
         factor_statistics: tuple[TemplateStatistics, ...] = from_json_value(
             tuple[TemplateStatistics, ...], run.get("template_statistics", [])
         )
+        formats: tuple[StoredFormat, ...] = from_json_value(tuple[StoredFormat, ...], run.get("formats", []))
+        require_valid_formats(formats)
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
@@ -360,6 +366,7 @@ def load(folder: Path) -> LearnedModel:
         request=request,
         trials=trials,
         mapping=mapping,
+        formats=formats,
         learned_features=tuple(features),
         columns=columns,
         calibration_labels=calibration_labels,

@@ -12,7 +12,7 @@ import typer
 from relcrf import api
 from relcrf.cli.flat_options import JsonOption
 from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOption, RunArgument
-from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_table
+from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_notes, print_table
 from relcrf.cli.progress import show_progress
 from relcrf.evaluation.contributions import SOURCES, Contribution
 from relcrf.evaluation.explanation import CategoryExplanation, Explanation
@@ -89,6 +89,7 @@ def explain(
         explanation = fit.explain(grounding, variable, depth=options.depth, **chosen)
         has_flips = options.with_flips and isinstance(explanation, CategoryExplanation)
         flips = fit.flips(grounding, variable, **chosen) if has_flips else None
+    print_notes(grounding.bound.dataset.notes)
     if options.picture is not None:
         neighbourhood.save_neighbourhood(explanation, options.picture)
     if options.waterfall is not None:

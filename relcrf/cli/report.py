@@ -13,7 +13,7 @@ from relcrf import api
 from relcrf.cli.evaluate import split_of_run
 from relcrf.cli.flat_options import JsonOption, ManifestOption
 from relcrf.cli.options import CacheOption, HoldoutOptions, LimitOptions, note_cache_use, run_manifest
-from relcrf.cli.output import format_size, print_json, print_line, print_note
+from relcrf.cli.output import format_size, print_json, print_line, print_note, print_notes
 from relcrf.cli.progress import show_progress
 from relcrf.clustering.costs import read_costs
 from relcrf.data.dataset import Dataset
@@ -175,6 +175,7 @@ def report(
                 n_explained=DEFAULT_EXPLANATIONS if options.explanations is None else options.explanations,
                 observe=display.report_inference,
             )
+            print_notes(grounding.bound.dataset.notes)
     written = page.write_report(run, path, evaluation, costs)
     results = None if evaluation is None else evaluation.predictions
     tracked = tracked_run(run, path, results) if trackers else None
@@ -217,6 +218,7 @@ def compare_reported_runs(folders: Sequence[Path], options: ReportDataOptions, p
                 raise UsageError(Diagnostic("E341", "no labels are held out to compare the runs on", hint=hint))
             display.start_phase("evaluating held-out labels")
             scores = score_runs(grounded, plan, display.report_inference)
+            print_notes(dict.fromkeys(note for each in grounded for note in each.grounding.bound.dataset.notes))
             n_labelled = int(labelled_in_grounding(grounded[0].grounding).sum())
         note_cache_use(cache)
     written = write_comparison(runs, path, scores, n_labelled)

@@ -171,8 +171,9 @@ def _rerun_training(
     monitor = CheckpointMonitor(partial, training.identity, display.step, sync=False)
     with request.executor() as executor:
         learned = training.run(monitor, executor)
-    # The tables are equal, even if another manifest than that of the run describes them.
-    run_folder.save(replace(learned, mapping=original.mapping), out, {}, provenance=provenance, sync=False)
+    # The tables are equal, even if another manifest than that of the run describes them, or files of another format.
+    described = replace(learned, mapping=original.mapping, formats=original.formats)
+    run_folder.save(described, out, {}, provenance=provenance, sync=False)
     return out
 
 

@@ -33,10 +33,9 @@ from relcrf.data.manifest import (
 )
 from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
 from relcrf.data.raw_table import RawTable, rename_columns
-from relcrf.data.readers.base import AbstractReader, SourceTable, reader_problem
+from relcrf.data.readers.base import AbstractReader, SourceTable, StoredFormat, reader_problem
 from relcrf.data.readers.cell_formats import convert_formats
 from relcrf.data.readers.csv import CsvReader
-from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.duckdb import read_table
 from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
@@ -52,11 +51,12 @@ from relcrf.data.store import (
     is_utf8,
     report_file_errors,
     report_read_errors,
+    require_inside_folder,
     same_name_error,
     unreadable_error,
 )
 from relcrf.data.store import quoted as quoted
-from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.errors import DataError, Diagnostic, listing, suggestion
 from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.execution.temporary import temporary_folder
 from relcrf.model.spec import fold_name
@@ -75,6 +75,7 @@ class Dataset:
             the folder `source`. For other sources, its entries name tables of the source. None to use the manifest
             `dataset.toml` of a folder, if there is one.
         memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
+        formats: The formats of CSV columns of the training data, see `with_formats`.
 
     Raises:
         DataError: The source does not exist, has no table, or cannot be read.
@@ -87,9 +88,11 @@ class Dataset:
         *,
         manifest: str | os.PathLike[str] | None = None,
         memory: str = DEFAULT_MEMORY,
+        formats: tuple[StoredFormat, ...] = (),
     ) -> None:
-        self._arguments: tuple[Any, ...] = (_as_absolute(source), manifest and _as_absolute(manifest), memory)
-        """The arguments of `_open_dataset`, which opens the dataset again in another process."""
+        self._source, self._stored_formats = source, formats
+        self._arguments: tuple[Any, ...] = (_as_absolute(source), manifest and _as_absolute(manifest), memory, None)
+        """The arguments of `_open_dataset` without the formats; it opens the dataset again in another process."""
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
@@ -130,18 +133,20 @@ class Dataset:
         mapping: str | None,
         *,
         memory: str = DEFAULT_MEMORY,
+        formats: tuple[StoredFormat, ...] = (),
     ) -> Dataset:
         """Return a dataset whose tables are reshaped by a manifest.
 
         Args:
             mapping: The text of the manifest, such as `Dataset.mapping` of other data; None for no manifest.
+            formats: See `with_formats`.
         """
         if mapping is None:
-            return cls(source, memory=memory)
+            return cls(source, memory=memory, formats=formats)
         with temporary_folder() as folder:
             path = folder / "tables.toml"
             path.write_text(mapping, encoding="utf-8")
-            dataset = cls(source, manifest=path, memory=memory)
+            dataset = cls(source, manifest=path, memory=memory, formats=formats)
         dataset._arguments = (_as_absolute(source), None, memory, mapping)
         return dataset
 
@@ -162,7 +167,7 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what opened the dataset: the path of files, which are read again, or the data frames."""
-        return _open_dataset, self._arguments
+        return _open_dataset, (*self._arguments, self._stored_formats)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
         """Return the dataset itself; it is immutable, so cloned estimators can share it."""
@@ -188,13 +193,25 @@ class Dataset:
         """Return a pair (reader, suffix) for each reader that handles a suffix of the file's name."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
-    def _read_file(
-        self, path: Path, csv: CsvFormat | None = None, entry: TableEntry | None = None
-    ) -> list[SourceTable] | None:
+    def _configure_csv(self, reader: CsvReader, name: str, entry: TableEntry | None) -> CsvReader:
+        """Return a reader of CSV files with the formats of the training data, and with what a manifest states."""
+        if entry is None:
+            return replace(reader, table=name, stored=self._stored_formats)
+        source, texts = entry.source, entry.missing
+        csv = source.csv if isinstance(source, FileEntry) else None
+        stored = tuple(each for each in self._stored_formats if each.column not in entry.formats)
+        reader = replace(reader, format=csv or reader.format, table=name, stored=stored)
+        return (
+            replace(reader, missing=texts, missing_location=entry.missing_location)
+            if isinstance(texts, Mapping)
+            else reader
+        )
+
+    def _read_file(self, path: Path, name: str = "", entry: TableEntry | None = None) -> list[SourceTable] | None:
         """Return the tables of a file; None if no reader handles its suffix.
 
         Args:
-            csv: What the manifest states about the format of a CSV file.
+            name: The name of the table in models, if it is not the file's name without its suffix.
             entry: The entry of the manifest that names the file.
         """
         readers = self._matching_readers(path)
@@ -206,10 +223,8 @@ class Dataset:
             self._file_stamps[path.absolute()] = _file_stamp(path)
             for reader, suffix in readers:
                 if reader.accepts(path):
-                    if csv is not None and isinstance(reader, CsvReader):
-                        reader = replace(reader, format=csv)
-                        if entry is not None and isinstance(entry.missing, Mapping):
-                            reader = replace(reader, missing=entry.missing, missing_location=entry.missing_location)
+                    if isinstance(reader, CsvReader):
+                        reader = self._configure_csv(reader, name, entry)
                     tables = reader.tables(path, path.name[: -len(suffix)], self.store)
                     spread = [spread_structures(table, self.connection) for table in tables]
                     return [replace(table, format=table.format or suffix[1:]) for table in spread]
@@ -252,7 +267,7 @@ class Dataset:
     def _add_folder(self, folder: Path, skipped: Collection[Path] = ()) -> None:
         for path in sorted(folder.iterdir()):
             if path.is_file() and path not in skipped and self._matching_readers(path):
-                _require_inside_folder(path, folder)
+                require_inside_folder(path, folder)
                 for table in self._read_file(path) or ():
                     self._add_table(table)
         suffixes = listing(sorted({s for reader in self._readers for s in reader.suffixes}), limit=40)
@@ -271,7 +286,7 @@ class Dataset:
             if not path.is_file():
                 message = f"the table file '{path}' does not exist"
                 raise DataError(Diagnostic("E203", message, hint="check the path"))
-            tables = self._read_file(path)
+            tables = self._read_file(path, name)
             if tables is None or len(tables) != 1:
                 message = f"'{path}' is not a table file" if tables is None else f"'{path}' has {len(tables)} tables"
                 hint = "pass a table file" if tables is None else "pass the path itself: Dataset(path)"
@@ -377,7 +392,7 @@ class Dataset:
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 given = SourceTable(given_name, found.location, found.scan, found.numbered_scan, found.format)
-                given = replace(given, files=found.files, is_ordered=found.is_ordered)
+                given = replace(given, files=found.files, is_ordered=found.is_ordered, csv_formats=found.csv_formats)
                 matches = [replace(given, missing_texts=found.missing_texts, parquet_files=found.parquet_files)]
             case DatabaseEntry("sqlite", path, database_table):
                 matches = copy_tables("sqlite", path, path.stem, self.store, table=database_table)
@@ -402,7 +417,7 @@ class Dataset:
 
     def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
         """Return the table of one file of a manifest entry."""
-        tables, name = self._read_file(path, source.csv, entry), source.table
+        tables, name = self._read_file(path, entry.name, entry), source.table
         if tables is None:
             hint = "write the name of a table file, such as 'page.csv'"
             raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint))
@@ -446,6 +461,7 @@ class Dataset:
             is_ordered=source_table.is_ordered,
             missing_texts=source_table.missing_texts,
             parquet_files=source_table.parquet_files,
+            csv_formats=source_table.csv_formats,
         )
         note = f"{source_table.location}: {source_table.note}"
         if source_table.note and note not in self.notes:
@@ -496,6 +512,23 @@ class Dataset:
         return other
 
     @property
+    def formats(self) -> tuple[StoredFormat, ...]:
+        """The formats with which the columns of CSV files were read."""
+        return tuple(dict.fromkeys(each for table in self.tables.values() for each in table.csv_formats))
+
+    def with_formats(self, formats: tuple[StoredFormat, ...]) -> Dataset:
+        """Return the dataset or, if CSV files do not show the formats of the training data, open it again with these formats.
+
+        They apply to columns without a visible format if all cells fit. Notes report these columns and other formats.
+        """
+        columns = {fold_name(t.source_columns.get(c, c)) for t in self.tables.values() if t.is_csv for c in t.columns}
+        _, manifest, memory, mapping = self._arguments
+        hidden = any(fold_name(each.column) in columns for each in {*formats} - {*self.formats})
+        if hidden and formats != self._stored_formats:
+            return _open_dataset(self._source, manifest, memory, mapping, formats)
+        return self
+
+    @property
     def table_names(self) -> list[str]:
         """The names of all tables, including those that were not read yet."""
         return [*(table.name for table in self.tables.values()), *chain(*self._server_tables.values())]
@@ -544,11 +577,13 @@ class Dataset:
         ]
 
 
-def _open_dataset(source: Any, manifest: str | None, memory: str, mapping: str | None = None) -> Dataset:
+def _open_dataset(
+    source: Any, manifest: str | None, memory: str, mapping: str | None, formats: tuple[StoredFormat, ...]
+) -> Dataset:
     """Return a dataset; see `Dataset` and, for `mapping`, `Dataset.from_mapping`."""
     if mapping is not None:
-        return Dataset.from_mapping(source, mapping, memory=memory)
-    return Dataset(source, manifest=manifest, memory=memory)
+        return Dataset.from_mapping(source, mapping, memory=memory, formats=formats)
+    return Dataset(source, manifest=manifest, memory=memory, formats=formats)
 
 
 def _as_absolute(source: str | os.PathLike[str] | Mapping[str, Any]) -> str | Mapping[str, Any]:
@@ -562,16 +597,3 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
     """Return the device, inode, size and modification time of a file; new content changes at least one of them."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _require_inside_folder(path: Path, folder: Path) -> None:
-    """Raise an error for a symbolic link that leads out of its folder, because the folder may be untrusted.
-
-    Raises:
-        DataError: The link leads out of the folder (E233).
-    """
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-        message = f"'{path.name}' is a link that leads out of its folder"
-        raise DataError(
-            Diagnostic("E233", message, DataLocation(str(path)), "copy the file into the folder, or remove the link")
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from relcrf.data.readers.base import ParquetFile, SourceTable
+from relcrf.data.readers.base import ParquetFile, SourceTable, StoredFormat
 from relcrf.data.row_repairs import MAX_FILE_ROWS
 from relcrf.data.store import literal, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing
@@ -66,5 +67,13 @@ def union_files(
         note=note,
         files=tuple(t.location for t in tables),
         missing_texts=tuple(chain.from_iterable(t.missing_texts for t in tables)),
+        csv_formats=_common_formats(tables),
         parquet_files=tuple(parquet_files) if all(t.parquet_files for t in tables) else (),
     )
+
+
+def _common_formats(tables: Sequence[SourceTable]) -> tuple[StoredFormat, ...]:
+    """Return the formats of columns that do not have different formats in different files."""
+    formats = dict.fromkeys(chain.from_iterable(table.csv_formats for table in tables))
+    counts = Counter((each.column, each.key == "units") for each in formats)
+    return tuple(each for each in formats if counts[each.column, each.key == "units"] == 1)

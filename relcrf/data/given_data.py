@@ -12,6 +12,7 @@ import numpy as np
 from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME, is_applicable
 from relcrf.data.python_tables import is_graph
+from relcrf.data.readers.base import StoredFormat
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.model.spec import ModelSpec
 from relcrf.model.types import Bag
@@ -20,29 +21,30 @@ GivenData = Dataset | Mapping[str, Any] | str | os.PathLike[str] | Any
 """A `Dataset` or its source (see there), a NetworkX graph, or the data frame of a model that reads one table."""
 
 
-def to_dataset(data: GivenData, spec: ModelSpec | None = None, mapping: str | None = None) -> Dataset:
-    """Return the dataset of the data that a user passed; a `Dataset` is returned unchanged.
+def to_dataset(
+    data: GivenData, spec: ModelSpec | None = None, mapping: str | None = None, formats: tuple[StoredFormat, ...] = ()
+) -> Dataset:
+    """Return the dataset of the data that a user passed; a `Dataset` is returned as `Dataset.with_formats` returns it.
 
     Args:
         spec: The model; required if the data may be a single data frame, which becomes the table of the only entity type.
         mapping: The text of the manifest of the training data (`Dataset.mapping`). It is applied to tables by name, and
             to folders and databases that need it; a note of the dataset reports this.
+        formats: The formats of CSV columns of the training data (`Dataset.formats`).
 
     Raises:
         DataError: The data cannot be read, or are a single data frame and the model reads several tables (E203).
         UsageError: See `Dataset`.
     """
     if isinstance(data, Dataset):
-        return data
+        return data.with_formats(formats)
     if is_graph(data):
         return Dataset.from_networkx(data)
     if not isinstance(data, str | os.PathLike | Mapping):
         data = {_table_of_frame(data, spec): data}
-    if mapping is None:
-        return Dataset(data)
-    if not isinstance(data, Mapping) and not needs_mapping(data, mapping):
-        return Dataset(data)
-    dataset = Dataset.from_mapping(data, mapping)
+    if mapping is None or not (isinstance(data, Mapping) or needs_mapping(data, mapping)):
+        return Dataset(data, formats=formats)
+    dataset = Dataset.from_mapping(data, mapping, formats=formats)
     if not isinstance(data, Mapping):
         dataset.notes.append(f"the tables of '{data}' are read as those of the training data")
     return dataset

@@ -49,7 +49,13 @@ def copy_tables(reader: str, path: Path, name: str, store: Store, **options: str
         raise _ERRORS[reply["error"]](map(_parse_diagnostic, reply["diagnostics"]))
     store.connection.execute(f"ATTACH {literal(reply['file'])} AS {database} (READ_ONLY)")
     return [
-        SourceTable(**{**table, **dict.fromkeys(("files", "missing_texts", "parquet_files"), ()), "problem": problem})
+        SourceTable(
+            **{
+                **table,
+                **dict.fromkeys(("files", "missing_texts", "parquet_files", "csv_formats"), ()),
+                "problem": problem,
+            }
+        )
         for table in reply["tables"]
         for problem in [table["problem"] and _parse_diagnostic(table["problem"])]
     ]

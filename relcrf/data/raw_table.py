@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relcrf.data.manifest import RowPolicies, TableEntry
 from relcrf.data.names import NamedColumns
-from relcrf.data.readers.base import MissingTexts, ParquetFile
+from relcrf.data.readers.base import MissingTexts, ParquetFile, StoredFormat
 from relcrf.data.row_repairs import row_location
 from relcrf.data.store import quoted
 from relcrf.errors import DataError, Diagnostic, listing, suggestion
@@ -32,7 +32,7 @@ class RawTable(NamedColumns):
         policies: The policies for invalid rows that the manifest declares.
         reading: What else the manifest declares about reading the rows, so that content hashes depend on it.
         files: Locations of the files, if the table has several; see `row_location`.
-        format, inner_name, is_ordered, missing_texts, parquet_files: See `SourceTable`.
+        format, inner_name, is_ordered, missing_texts, parquet_files, csv_formats: See `SourceTable`.
         source_columns: The names in the source of the columns that the manifest renames, by new name.
     """
 
@@ -51,6 +51,7 @@ class RawTable(NamedColumns):
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
     parquet_files: tuple[ParquetFile, ...] = ()
+    csv_formats: tuple[StoredFormat, ...] = ()
     source_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -103,6 +103,19 @@ def out_of_memory_error(error: Exception | str) -> UsageError:
     return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 
 
+def require_inside_folder(path: Path, folder: Path) -> None:
+    """Raise an error for a symbolic link that leads out of its folder, because the folder may be untrusted.
+
+    Raises:
+        DataError: The link leads out of the folder (E233).
+    """
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        message = f"'{path.name}' is a link that leads out of its folder"
+        raise DataError(
+            Diagnostic("E233", message, DataLocation(str(path)), "copy the file into the folder, or remove the link")
+        )
+
+
 def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
     """Return the error for a file or table that cannot be read (E204).
 

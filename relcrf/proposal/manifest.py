@@ -50,7 +50,7 @@ class ManifestBuilder:
     open_tables: set[str] = field(default_factory=set)
     policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     repeated_keys: dict[str, str] = field(default_factory=dict)
-    missing_texts: dict[TableFile, list[str]] = field(default_factory=dict)
+    missing_texts: dict[TableFile, list[str] | dict[str, list[str]]] = field(default_factory=dict)
     digits: dict[TableFile, dict[str, int]] = field(default_factory=dict)
     formats: dict[TableFile, dict[str, str]] = field(default_factory=dict)
     elements: dict[str, tuple[TableProfile, tuple[str, str], str]] = field(default_factory=dict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import cast
 
 from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_numbers, text_sql
 from relcrf.data.dataset import Dataset, quoted
@@ -113,8 +112,7 @@ class _TableRepairer:
             self.notes.append(NearMiss(f"{table.name}.{listing(columns_of_text)}", f"contains {text!r}, {reason}"))
         # Texts that mean the same in all columns are stated once, so that they apply to all columns of later tables.
         stated = {c.name: by_column[c.name] for c in columns if by_column[c.name]} if kept else texts
-        # `ManifestBuilder` writes tables by column, too, although its annotation does not list them.
-        self.manifest.missing_texts[self.manifest.file_of(table)] = cast("list[str]", stated)
+        self.manifest.missing_texts[self.manifest.file_of(table)] = stated
         return self._with_cells(table, replace_missing_texts(_source(table), stated, table.connection))
 
     def convert_formats(self, table: TableProfile) -> TableProfile:

@@ -138,7 +138,9 @@ def create_app(
         return Dataset(data, manifest=manifest)
 
     served = ServedRun(Path(run), None if data is None else open_tables, settings, report=logger.warning)
-    _ = served.loaded.stored_grounding  # reports invalid tables before the service starts
+    stored = served.loaded.stored_grounding  # reports invalid tables before the service starts
+    for note in () if stored is None else stored.bound.dataset.notes:
+        logger.warning(note)
     return _Service(served, limits or ServiceLimits(), hosts, owns_process=owns_process).application()
 
 

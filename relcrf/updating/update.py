@@ -149,7 +149,7 @@ def update(
         assert provenance is not None
         state = UpdateState(provenance.protocol, "the run does not contain the digests of its rows", None)
     fingerprint = None if provenance is None else provenance.fingerprint
-    dataset = to_dataset(data, learned.spec, learned.mapping)
+    dataset = to_dataset(data, learned.spec, learned.mapping, learned.formats)
     if budget is not None:
         state = replace(state, protocol=replace(state.protocol, budget=budget))
     with progress_monitor(False) if progress is None else nullcontext(progress) as monitor:

@@ -50,6 +50,22 @@ class ParquetFile:
 
 
 @dataclass(frozen=True)
+class StoredFormat:
+    """The format with which a column of a CSV file was read; runs store those of the training data.
+
+    Args:
+        table: The folded name of the table.
+        key: The key of `[tables.NAME.csv]` that states the format: `decimal`, `thousands`, `dates` or `units`.
+        format: The format as the key `formats` of a table states it, or the unit.
+    """
+
+    table: str
+    column: str
+    key: str
+    format: str
+
+
+@dataclass(frozen=True)
 class SourceTable:
     """A table that a reader found in a file or on a server, or the result of a manifest's query.
 
@@ -65,6 +81,7 @@ class SourceTable:
         missing_texts: What was read as missing, for each file.
         parquet_files: The files of which `scan` reads each row separately, if these are all its rows; otherwise empty.
         inner_name: The name of the table within a file of several tables, with which `location` then ends, in quotes.
+        csv_formats: The formats of the columns of a CSV file.
         problem: Why the table cannot be read, e.g. a view that fails; None if it can. `scan` is then invalid, and the error
             is raised only if a model or a manifest names the table.
     """
@@ -80,6 +97,7 @@ class SourceTable:
     is_ordered: bool = True
     missing_texts: tuple[MissingTexts, ...] = ()
     parquet_files: tuple[ParquetFile, ...] = ()
+    csv_formats: tuple[StoredFormat, ...] = ()
     problem: Diagnostic | None = None
 
     def with_cells(self, columns: Sequence[str], cells: Mapping[str, str]) -> SourceTable:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import duckdb
 
-from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.base import AbstractReader, SourceTable, StoredFormat
 from relcrf.data.readers.csv_format import (
     DEFAULT_ENCODING,
     MAX_SHOWN_TEXT,
@@ -25,8 +25,10 @@ from relcrf.data.readers.csv_layout import detect_layout
 from relcrf.data.readers.csv_units import unit_formats
 from relcrf.data.readers.csv_values import ColumnFormat, column_formats, describe_formats
 from relcrf.data.readers.missing_texts import replace_missing_texts
+from relcrf.data.readers.stored_formats import compare_formats
 from relcrf.data.store import Store, literal, quoted, unreadable_error
 from relcrf.errors import Span, listing
+from relcrf.model.spec import fold_name
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class CsvReader(AbstractReader):
     Args:
         format: The properties of the format that the manifest states; the others are detected.
         missing: The texts of cells without a value that the manifest states by column; `missing_location` is its span.
+        table: The name of the table in the manifest; empty to use the file's name without its suffix.
+        stored: The formats of the training data, which apply to columns that do not show their format.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
@@ -45,9 +49,11 @@ class CsvReader(AbstractReader):
     format: CsvFormat = field(default_factory=CsvFormat)
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
     missing_location: Span | None = None
+    table: str = ""
+    stored: tuple[StoredFormat, ...] = ()
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        file, stated = path, self.format
+        file, stated, table_name = path, self.format, fold_name(self.table or name)
         if path.suffix.lower() == ".zst" and not (_is_utf8(stated.encoding) and is_utf8_zst(path, store)):
             file = decompress_zst(path, store)
         is_zst = file.suffix.lower() == ".zst"
@@ -69,6 +75,8 @@ class CsvReader(AbstractReader):
             units = unit_formats(table.scan, stated.units, store)
             scan = _convert_columns(table.scan, units)
             formats = column_formats(scan, stated, delimiter, store)
+            stored = [each for each in self.stored if each.table == table_name]
+            compared = compare_formats(scan, [*units, *formats], stored, stated, store)
         except duckdb.InvalidInputException:
             if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter, skip)):
                 raise
@@ -76,8 +84,9 @@ class CsvReader(AbstractReader):
                 f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
             )
             raise unreadable_error(str(path), hint, (problem,)) from None
-        scan, formats = _convert_columns(scan, formats), [*units, *formats]
-        described = describe_formats(formats)
+        scan, formats = _convert_columns(scan, [*formats, *compared.restored]), [*units, *formats]
+        all_formats = [*formats, *compared.restored]
+        described = describe_formats(all_formats)
         found = []
         if stated.delimiter is None and delimiter not in (",", self.default_delimiter):
             found.append(f"the delimiter {delimiter!r}")
@@ -85,11 +94,15 @@ class CsvReader(AbstractReader):
             found.append(f"the encoding {encoding}")
         found += describe_formats([each for each in formats if getattr(stated, each.key) is None])
         notes = [f"read with {listing(found)}"] if found else []
+        if compared.restored:
+            notes.append(f"read as in the training data: {listing(describe_formats(compared.restored))}")
+        notes += compared.notes
         if skip and stated.skip is None:
             above = [repr(line.strip()[:MAX_SHOWN_TEXT]) for line in lines[:skip] if line.strip()]
             notes.append(f"the header is line {skip + 1:,}" + f", after {listing(above, limit=3)}" * bool(above))
         description = ", ".join(["CSV", f"delimiter {delimiter!r}", encoding, *described])
-        yield replace(table, scan=scan, format=description, note="; ".join(notes))
+        csv_formats = tuple(StoredFormat(table_name, each.column, each.key, each.format) for each in all_formats)
+        yield replace(table, scan=scan, format=description, note="; ".join(notes), csv_formats=csv_formats)
 
 
 def _convert_columns(scan: str, formats: Sequence[ColumnFormat]) -> str:

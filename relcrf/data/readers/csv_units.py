@@ -69,7 +69,7 @@ def unit_formats(scan: str, stated: Sequence[str] | None, store: Store) -> list[
         sql = f"SELECT any_value(nullif({unit.replace('{cell}', cell)}, '')) FROM {scan}"
         ((found,),) = store.connection.execute(sql).fetchall()
         converted = f"regexp_replace({cell}, {pattern}, '\\2')"
-        formats.append(ColumnFormat(column, converted, f"the unit {found!r}", "units"))
+        formats.append(ColumnFormat(column, converted, f"the unit {found!r}", "units", found))
     return formats
 
 

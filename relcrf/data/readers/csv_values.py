@@ -52,14 +52,14 @@ class ColumnFormat:
         converted: SQL of the converted text of the column's cell.
         description: The format, for notes.
         key: The key of `[tables.NAME.csv]` that states the format.
-        format: The format as the key `formats` of a table states it; empty for units.
+        format: The format as the key `formats` of a table states it, or the unit.
     """
 
     column: str
     converted: str
     description: str
     key: str
-    format: str = ""
+    format: str
 
 
 def column_formats(scan: str, format: CsvFormat, delimiter: str, store: Store) -> list[ColumnFormat]:

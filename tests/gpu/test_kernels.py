@@ -10,21 +10,14 @@ import pytest
 from gpu_cases import CASES, run
 from numba import cuda
 
-SCRIPT = Path(__file__).parents[1] / "support" / "gpu_cases.py"
-
-IN_SIMULATOR = """
-import runpy, sys
-from relcrf.gpu import device
-device.THREADS = 8  # the simulator starts a thread of Python for each thread of a block
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
+SCRIPT = Path(__file__).parents[1] / "support" / "simulated_gpu.py"
 
 
 @pytest.mark.slow
 def test_in_simulator():
-    """The simulator is enabled before Numba is imported, so that one process runs all cases, for half a minute."""
+    """The simulator is enabled before Numba is imported, so that one process runs all cases."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", IN_SIMULATOR, SCRIPT],
+        [sys.executable, "-W", "error", SCRIPT],
         env={
             **os.environ,
             "NUMBA_ENABLE_CUDASIM": "1",

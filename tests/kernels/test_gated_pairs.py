@@ -53,55 +53,64 @@ class Problem:
         )
 
     def table(self, tables, p):
+        """Return the table of a pair, shape (..., k, n), for tables of shape (..., n_cells)."""
         k, n = self.cardinality[self.ends[p]]
         start = self.table_start[self.table_of[p]]
-        return tables[start : start + k * n].reshape(k, n)
+        return tables[..., start : start + k * n].reshape(*tables.shape[:-1], k, n)
 
     def beliefs(self, nodes, tables, gate, n_iterations):
-        """Run belief propagation in logs, message by message; return lists of probabilities and of their logs, by node."""
-        own = [nodes[a:b] for a, b in pairwise(self.state_start)]
+        """Run belief propagation in logs, message by message; return lists of probabilities and of their logs, by node.
+
+        Leading axes of the arguments, which broadcast, are those of separate problems.
+        """
+        own = [nodes[..., a:b] for a, b in pairwise(self.state_start)]
         message = {
-            (p, side): np.zeros(self.cardinality[self.ends[p, side]]) for p in range(len(gate)) for side in (0, 1)
+            (p, side): np.zeros(self.cardinality[pair[side]]) for p, pair in enumerate(self.ends) for side in (0, 1)
         }
         for t in range(n_iterations + 1):
-            total = [log.copy() for log in own]
+            total = list(own)
             for (p, side), log in message.items():
-                total[self.ends[p, side]] += log
+                v = self.ends[p, side]
+                total[v] = total[v] + log
             if t == n_iterations:
-                logs = [log - logsumexp(log) for log in total]
+                logs = [log - logsumexp(log, axis=-1, keepdims=True) for log in total]
                 return [np.exp(log) for log in logs], logs
             new = {}
             for p, (i, j) in enumerate(self.ends):
-                table = gate[p] * self.table(tables, p)
-                new[p, 1] = logsumexp(table + (total[i] - message[p, 0])[:, None], axis=0)
-                new[p, 0] = logsumexp(table + (total[j] - message[p, 1])[None, :], axis=1)
-            message = {key: log - log.max() for key, log in new.items()}
+                table = gate[..., p, None, None] * self.table(tables, p)
+                new[p, 1] = logsumexp(table + (total[i] - message[p, 0])[..., :, None], axis=-2)
+                new[p, 0] = logsumexp(table + (total[j] - message[p, 1])[..., None, :], axis=-1)
+            message = {key: log - log.max(axis=-1, keepdims=True) for key, log in new.items()}
 
-    def loss(self, kind, nodes, tables, gate, n_iterations):
+    def values(self, nodes, tables, gate, n_iterations):
+        """Return the value of each of `losses`, by kind, for problems as in `beliefs`."""
         beliefs, logs = self.beliefs(nodes, tables, gate, n_iterations)
-        if kind == gated_losses.LINEAR:
-            return self.slope @ np.concatenate(beliefs)
-        total = 0.0
-        for belief, log, state, weight in zip(beliefs, logs, self.observed, self.weight, strict=True):
-            right = np.arange(len(belief)) == state
-            error = 0.5 * ((belief - right) ** 2).sum() if kind == gated_losses.SQUARED_ERROR else -log[state]
-            total += weight * error
-        return total
+        squared = entropy = linear = 0.0
+        for v, (belief, log) in enumerate(zip(beliefs, logs, strict=True)):
+            state, weight = self.observed[v], self.weight[v]
+            right = np.arange(belief.shape[-1]) == state
+            squared = squared + weight * 0.5 * ((belief - right) ** 2).sum(axis=-1)
+            entropy = entropy - weight * log[..., state]
+            linear = linear + belief @ self.slope[self.state_start[v] : self.state_start[v + 1]]
+        return {
+            gated_losses.SQUARED_ERROR: squared,
+            gated_losses.CROSS_ENTROPY: entropy,
+            gated_losses.LINEAR: linear,
+        }
 
-    def derivatives(self, kind, n_iterations):
-        """Compute central differences of the reference loss with respect to nodes, tables and gates."""
+    def derivatives(self, n_iterations):
+        """Compute central differences of the reference losses, by kind, with respect to nodes, tables and gates."""
         arguments = [self.nodes, self.tables, self.gate]
-        found = []
+        found = {loss.kind: [] for loss in self.losses}
         for which, values in enumerate(arguments):
-            out = np.empty(len(values))
-            for k in range(len(values)):
-                ends = []
-                for step in (1e-5, -1e-5):
-                    moved = [v.copy() for v in arguments]
-                    moved[which][k] += step
-                    ends.append(self.loss(kind, *moved, n_iterations))
-                out[k] = (ends[0] - ends[1]) / 2e-5
-            found.append(out)
+            ends = []
+            for step in (1e-5, -1e-5):
+                moved = [*arguments]
+                moved[which] = values + step * np.eye(len(values))
+                ends.append(self.values(*moved, n_iterations))
+            for kind, derivatives in found.items():
+                difference = (ends[0][kind] - ends[1][kind]) / 2e-5
+                derivatives.append(np.broadcast_to(difference, len(values)))  # one value if no loss depends on them
         return found
 
 
@@ -114,34 +123,35 @@ def problems(draw, cardinalities):
     return Problem(np.random.default_rng(draw(st.integers(0, 2**31))), cardinality, pairs)
 
 
-def check_adjoint(problem, n_iterations, real, tolerance):
+def check_adjoint(problem, n_iterations, tolerances):
+    """Compare beliefs, losses and derivatives with the reference, for each floating-point type with a tolerance."""
     given_arrays = problem.nodes, problem.tables, problem.gate
+    values, derivatives = problem.values(*given_arrays, n_iterations), problem.derivatives(n_iterations)
     expected = np.concatenate(problem.beliefs(*given_arrays, n_iterations)[0])
     layout = problem.layout
-    np.testing.assert_allclose(propagate(layout, *given_arrays, n_iterations, real), expected, atol=tolerance)
-    for loss in problem.losses:
-        found = compute_loss_gradient(layout, *given_arrays, loss, n_iterations, real)
-        assert found.value == pytest.approx(problem.loss(loss.kind, *given_arrays, n_iterations), abs=tolerance)
-        np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
-        derivatives = problem.derivatives(loss.kind, n_iterations)
-        for name, derivative in zip(("nodes", "tables", "gate"), derivatives, strict=True):
-            ours = getattr(found, name)
-            assert ours.shape == derivative.shape
-            np.testing.assert_allclose(ours, derivative, atol=max(tolerance, 2e-8), err_msg=name)
+    for real, tolerance in tolerances.items():
+        np.testing.assert_allclose(propagate(layout, *given_arrays, n_iterations, real), expected, atol=tolerance)
+        for loss in problem.losses:
+            found = compute_loss_gradient(layout, *given_arrays, loss, n_iterations, real)
+            assert found.value == pytest.approx(values[loss.kind], abs=tolerance)
+            np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
+            for name, derivative in zip(("nodes", "tables", "gate"), derivatives[loss.kind], strict=True):
+                ours = getattr(found, name)
+                assert ours.shape == derivative.shape
+                np.testing.assert_allclose(ours, derivative, atol=max(tolerance, 2e-8), err_msg=name)
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(st.integers(1, 4)), st.integers(0, 4))
 def test_nodes_of_mixed_cardinalities(problem, n_iterations):
-    check_adjoint(problem, n_iterations, "float64", 1e-10)
+    check_adjoint(problem, n_iterations, {"float64": 1e-10})
 
 
 @settings(max_examples=25, deadline=None)
 @given(problems(st.just(2)), st.integers(0, 4))
 def test_binary_nodes(problem, n_iterations):
     assert choose_arithmetic(problem.layout, problem.tables, problem.gate) == "binary float32"
-    check_adjoint(problem, n_iterations, "float64", 1e-10)
-    check_adjoint(problem, n_iterations, "float32", 2e-5)
+    check_adjoint(problem, n_iterations, {"float64": 1e-10, "float32": 2e-5})
 
 
 def examples(rng, n_examples, n=7):
@@ -235,7 +245,7 @@ def test_closed_gates_leave_nodes_independent(cardinality):
         alone = softmax(problem.nodes.reshape(5, cardinality), axis=1).ravel()
         np.testing.assert_allclose(found.beliefs, alone, atol=1e-6)
         assert not found.tables.any() and found.gate.any()
-    np.testing.assert_allclose(found.gate, problem.derivatives(gated_losses.SQUARED_ERROR, 3)[2], atol=1e-8)
+    np.testing.assert_allclose(found.gate, problem.derivatives(3)[gated_losses.SQUARED_ERROR][2], atol=1e-8)
 
 
 @pytest.mark.parametrize("block", [1, 300, gated_layout.BLOCK_SIZE])
@@ -273,7 +283,7 @@ def test_tables_at_the_limit_of_linear_messages(factor, name):
     problem.tables *= factor * gated_linear.MAX_RANGE / np.ptp(problem.tables) / np.abs(problem.gate).max()
     assert choose_arithmetic(problem.layout, problem.tables, problem.gate) == name
     for n_iterations in range(5):
-        check_adjoint(problem, n_iterations, "float64", 1e-6)
+        check_adjoint(problem, n_iterations, {"float64": 1e-6})
 
 
 def test_each_arithmetic_is_accurate_in_its_range():
@@ -291,10 +301,11 @@ def test_each_arithmetic_is_accurate_in_its_range():
             given_arrays = problem.nodes, problem.tables, problem.gate
             expected = np.concatenate(problem.beliefs(*given_arrays, 3)[0])
             tolerance = 5e-5 if name == "binary float32" else 1e-10
+            derivatives = problem.derivatives(3)
             for loss in problem.losses:
                 found = compute_loss_gradient(layout, *given_arrays, loss, precision=real)
                 np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
-                for derivative, differences in zip(found[1:4], problem.derivatives(loss.kind, 3), strict=True):
+                for derivative, differences in zip(found[1:4], derivatives[loss.kind], strict=True):
                     size = 1.0 + np.abs(differences).max()
                     np.testing.assert_allclose(
                         derivative, differences, atol=(2e-4 if tolerance > 1e-6 else 1e-6) * size

@@ -44,6 +44,12 @@ def shop(tmp_path_factory):
     return write_tables(tmp_path_factory.mktemp("shop"), customer=customer, device=device, payment=payment)
 
 
+@pytest.fixture(scope="module")
+def shop_project(shop, tmp_path_factory):
+    """Return the proposal for the shop."""
+    return propose(shop, tmp_path_factory.mktemp("proposal") / "m.rcrf")
+
+
 def names(project):
     return [template.name for template in project.draft.templates if template.is_active]
 
@@ -52,11 +58,10 @@ def roles(project):
     return [(f.table, f.role) for f in project.draft.analysis.schema.findings]
 
 
-def test_payments_are_summarised_for_each_customer(shop, tmp_path):
-    project = propose(shop, tmp_path / "m.rcrf")
-    assert project.draft.analysis.target.name == "Customer.fraud"
-    assert ("payment", "events") in roles(project) and ("payment", "relation CustomerDevice") in roles(project)
-    dataset = relcrf.Dataset(project.data, manifest=project.manifest[0])
+def test_payments_are_summarised_for_each_customer(shop, shop_project):
+    assert shop_project.draft.analysis.target.name == "Customer.fraud"
+    assert {("payment", "events"), ("payment", "relation CustomerDevice")} <= set(roles(shop_project))
+    dataset = relcrf.Dataset(shop_project.data, manifest=shop_project.manifest[0])
     columns = ["id", "n_payment", "n_device", "mean_amount", "max_amount", "share_channel_web", "share_time_at_night"]
     assert set(columns) <= set(dataset.tables["customer"].columns)
     selected = ", ".join(columns)
@@ -89,35 +94,32 @@ def test_summaries_have_other_names_than_columns(shop, tmp_path):
     assert {"n_payment2", "n_device"} <= set(names(project))
 
 
-def test_check_names_the_use_of_each_table(shop, tmp_path):
-    project = propose(shop, tmp_path / "m.rcrf")
-    data = relcrf.Dataset(project.data, manifest=project.manifest[0])
-    tables = project.draft.model.check_tables(data).tables
+def test_check_names_the_use_of_each_table(shop_project):
+    data = relcrf.Dataset(shop_project.data, manifest=shop_project.manifest[0])
+    tables = shop_project.draft.model.check_tables(data).tables
     used = {table.name: table.used_by for table in tables}
     assert any(str(table).endswith("used by the queries of the manifest") for table in tables)
     assert used["payment_rows"] == used["customer_rows"] == ("queries",)
     assert "CustomerDevice" in used["customer_device"] and "Customer" in used["Customer"]
 
 
-def test_customers_with_a_common_device_are_paired(shop, tmp_path):
-    project = propose(shop, tmp_path / "m.rcrf")
+def test_customers_with_a_common_device_are_paired(shop, shop_project):
     with open(shop / "payment.csv", newline="") as file:
         used = {(row["customer"], row["device"]) for row in csv.DictReader(file)}
     pairs = {frozenset((a, b)) for a, d in used for b, e in used if d == e and a != b}
-    plan = next(plan for plan in project.draft.plans if plan.name == "same_customer_device")
+    plan = next(plan for plan in shop_project.draft.plans if plan.name == "same_customer_device")
     assert plan.bindings == len(pairs) > 0
 
 
-def test_comments_do_not_depend_on_singular_and_plural(shop, tmp_path):
-    comments = {template.name: template.comment for template in propose(shop, tmp_path / "m.rcrf").draft.templates}
+def test_comments_do_not_depend_on_singular_and_plural(shop_project):
+    comments = {template.name: template.comment for template in shop_project.draft.templates}
     assert comments["age"] == "fraud depends on age"
     assert comments["customer_device_system"] == "fraud depends on system of each Device entity in CustomerDevice"
     assert "Customer entities with a common Device entity tend to have equal labels" in comments["same_customer_device"]
 
 
-def test_summaries_do_not_contain_the_target(shop, tmp_path):
-    project = propose(shop, tmp_path / "m.rcrf")
-    (entity,) = (e for e in project.draft.analysis.schema.entities if e.name == "Customer")
+def test_summaries_do_not_contain_the_target(shop_project):
+    (entity,) = (e for e in shop_project.draft.analysis.schema.entities if e.name == "Customer")
     assert not [a.name for a in entity.attributes if "fraud" in a.name and a.name != "fraud"]
 
 
@@ -171,30 +173,38 @@ def test_exports_of_a_company_become_a_model(tmp_path):
     assert n_links == len({pair for pair in used if pair[1] in known})
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_first_row_of_the_file_with_a_repeated_key_is_read(shop, threads, tmp_path, monkeypatch):
-    """The rows of a join have any order; the policy therefore applies to the rows of the file."""
+@pytest.fixture(scope="module")
+def repeated_customers(shop, tmp_path_factory):
+    """Return a folder with the payments of the shop and many customers, of whom 50 have a second row; and both lists."""
     with open(shop / "customer.csv", newline="") as file:
         first = list(csv.DictReader(file))
-    rng = np.random.default_rng(threads)
+    rng = np.random.default_rng(1)
     first += [{"id": f"D{k}", "age": str(18 + k % 60), "fraud": ""} for k in range(200_000)]
     repeated = [first[k] | {"age": "99"} for k in rng.choice(len(first), 50, replace=False)]
-    folder = tmp_path / "d"
+    folder = tmp_path_factory.mktemp("repeated") / "d"
     write_tables(folder, customer=first + repeated)
     (folder / "payment.csv").write_bytes((shop / "payment.csv").read_bytes())
     manifest = propose_manifest(folder)
     assert manifest.count("duplicates") == 1 and 'key = "id"' in manifest
     (folder / "dataset.toml").write_text(manifest)
+    return folder, first, repeated
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_first_row_of_the_file_with_a_repeated_key_is_read(repeated_customers, threads, monkeypatch):
+    """The rows of a join have any order; the policy therefore applies to the rows of the file."""
+    folder, first, repeated = repeated_customers
+    number = 1 + next(k for k, row in enumerate(first) if row["id"] == repeated[0]["id"])
+    expected = sorted((row["id"], row["age"]) for row in first)
     monkeypatch.setattr(Store, "new_database", with_threads(Store.new_database, threads))
     for _ in range(2):
         dataset = relcrf.Dataset(folder)
         (repair,) = dataset.repairs
-        number = min(first.index(next(r for r in first if r["id"] == x["id"])) for x in repeated[:1]) + 1
         assert repair.count == 50 and repair.location == str(folder / "customer.csv")
         assert repair.example == f"'{repeated[0]['id']}' in rows {number} and {len(first) + 1}"
         scan = dataset.tables["customer"].scan
         found = dataset.connection.execute(f"SELECT id, CAST(age AS VARCHAR) FROM {scan} ORDER BY 1").fetchall()
-        assert found == sorted((row["id"], row["age"]) for row in first)
+        assert found == expected
 
 
 def test_means_do_not_depend_on_threads(shop, tmp_path, monkeypatch):

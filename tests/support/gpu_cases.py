@@ -1,7 +1,5 @@
-"""Comparisons of GPU kernels with the CPU; run as a script, this module prints the error of each case as a JSON object."""
+"""Comparisons of GPU kernels with the CPU."""
 
-import json
-import sys
 import traceback
 from functools import partial
 
@@ -255,7 +253,3 @@ def run(case):
     except Exception:
         return traceback.format_exc()
     return ""
-
-
-if __name__ == "__main__":
-    print(json.dumps({case: run(case) for case in sys.argv[1:] or CASES}))

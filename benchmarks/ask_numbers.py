@@ -106,17 +106,19 @@ def choose_at_random(pool: np.ndarray, group: np.ndarray, n: int, rng: np.random
     return numbers[np.argsort(rank, kind="stable")[:n]]
 
 
-def simulate(make: Callable[[int, int], NumberTask], method: str, seed: int, n_steps: int) -> dict[str, Any]:
+def simulate(
+    make: Callable[[int, int], NumberTask], method: str, seed: int, n_steps: int, backend: str
+) -> dict[str, Any]:
     """Return the RMSE of test numbers and of all numbers at each number of labels, and the CPU seconds of the choices."""
     task, rng = make(seed, n_steps), np.random.default_rng(seed + 1000)
     grounding, values = task.grounding, task.grounding.numbers
     is_test = task.unknown & (np.random.default_rng(seed).random(len(values)) < 1 / 3)
     hidden, seconds = task.unknown.copy(), 0.0
-    fit = api.fit(task.model, grounding, "auto", hidden=hidden)
+    fit = api.fit(task.model, grounding, backend, hidden=hidden)
     test, everywhere = [], []
     for step, n in enumerate(task.labels):
         if step and task.retrain:
-            fit = api.fit(task.model, grounding, "auto", hidden=hidden)
+            fit = api.fit(task.model, grounding, backend, hidden=hidden)
         prediction = api.predict(fit, grounding, hidden=hidden)
         variables = prediction.variables()
         error, deviation = np.zeros(len(values)), np.zeros(len(values))
@@ -144,13 +146,14 @@ def run_task(
     make: Callable[[int, int], NumberTask],
     labels: tuple[int, ...],
     seeds: int,
+    backend: str,
     cache: ResultCache,
     console: Console,
 ) -> dict[str, Any]:
     """Simulate the methods, print their mean errors, and return their figures."""
     runs = {
         method: [
-            cache.get([name, method, seed, len(labels)], partial(simulate, make, method, seed, len(labels)))
+            cache.get([name, method, seed, len(labels)], partial(simulate, make, method, seed, len(labels), backend))
             for seed in range(seeds)
         ]
         for method in ("ask", "random", "deviation")
@@ -177,12 +180,12 @@ def run_task(
     return result
 
 
-def measure_growth(houses: int, repeats: int, *, random_links: bool) -> dict[str, float]:
-    """Return the CPU seconds of `ask` on a tenth of the houses and on all of them, and their ratio."""
+def measure_growth(sizes: tuple[int, int], backend: str, repeats: int, *, random_links: bool) -> dict[str, float]:
+    """Return the CPU seconds of `ask` on two numbers of houses, and their ratio."""
     model, seconds = relcrf.datasets.load("prices").model, []
-    for size in (houses // 10, houses):
+    for size in sizes:
         grounding = model.ground(repeated_houses(size, random_links=random_links))
-        fit, runs = api.fit(model, grounding, "auto"), []
+        fit, runs = api.fit(model, grounding, backend), []
         for _ in range(repeats):
             start = time.process_time()
             api.ask(fit, grounding, 20)
@@ -207,17 +210,19 @@ def main() -> None:
         "speed": (partial(sensor_task, read_speeds, small), READINGS_PER_MOMENT, 3),
     }
     console, cache = Console(width=160), ResultCache(options.cache)
+    backend = sized(options, "auto", "auto", "pseudo")
     tasks = [name for name in options.tasks if not options.quick or name != "speed"]
     result: dict[str, Any] = {}
     for name in tasks:
         make, labels, seeds = makers[name]
-        n_steps = sized(options, len(labels), len(labels), 3)
+        n_steps = sized(options, len(labels), len(labels), 2)
         n_seeds = 1 if options.quick else options.seeds or seeds
-        result[name] = run_task(name, make, labels[:n_steps], n_seeds, cache, console)
-    houses = sized(options, options.houses, 8_000, 4_000)
+        result[name] = run_task(name, make, labels[:n_steps], n_seeds, backend, cache, console)
+    houses = sized(options, options.houses, 8_000, 800)
     if houses:
+        sizes = (houses // sized(options, 10, 10, 2), houses)
         for key, random_links in (("growth", False), ("growth_random", True)):
-            found = measure_growth(houses, sized(options, 3, 1, 1), random_links=random_links)
+            found = measure_growth(sizes, backend, sized(options, 3, 1, 1), random_links=random_links)
             result[key] = found
             console.print(key, found)
     print(json.dumps(result))

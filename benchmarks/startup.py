@@ -66,15 +66,22 @@ class Launcher:
         return statistics.median(self.run(*arguments)[0] for _ in range(repeats))
 
 
-def measure_training(launcher: Launcher, repeats: int, web: Path, options: tuple[str, ...]) -> tuple[float, float]:
-    """Return the median CPU seconds of a training without cached kernels, and of the next training."""
+def measure_training(
+    launcher: Launcher, repeats: int, web: Path, options: tuple[str, ...], kernels: str | None
+) -> tuple[float, float]:
+    """Return the median CPU seconds of a training without cached kernels, and of the next training.
+
+    Args:
+        kernels: Prefix of the empty folders of compiled kernels; if None, both trainings use the cache of the installation.
+    """
     command = (*RELCRF, "train", MODEL, "--data", web, *options, "--out")
     if launcher.writes_byte_code:
         launcher.run(*command, "run")
     firsts, seconds = [], []
     for k in range(repeats):
-        firsts.append(launcher.run(*command, f"first{k}", kernels=f"training{k}")[0])
-        seconds.append(launcher.run(*command, f"second{k}", kernels=f"training{k}")[0])
+        folder = kernels and f"{kernels}{k}"
+        firsts.append(launcher.run(*command, f"first{k}", kernels=folder)[0])
+        seconds.append(launcher.run(*command, f"second{k}", kernels=folder)[0])
     return statistics.median(firsts), statistics.median(seconds)
 
 
@@ -106,7 +113,7 @@ def main() -> None:
         }
         backend = ("--backend", "local") if options.quick else ()
         figures["first_train"], figures["second_train"] = measure_training(
-            launcher, sized(options, 3, 1, 1), web, backend
+            launcher, sized(options, 3, 1, 1), web, backend, sized(options, "training", "training", None)
         )
         figures["warmup"] = measure_warmup(launcher, sized(options, 3, 1, 1), pattern)
         splits = ("--splits", 1) if options.quick else ()

@@ -158,9 +158,9 @@ def measure(folder: Path, name: str, pages: int, backend: str, repeats: int) -> 
     return figures
 
 
-def measure_difference(folder: Path, name: str, pages: int, backend: str) -> dict[str, float]:
-    """Measure the differences of a new run and an update, where learning is nearly exact in both."""
-    settings = {"tolerance": EXACT_TOLERANCE, "max_iterations": 2000}
+def measure_difference(folder: Path, name: str, pages: int, backend: str, tolerance: float) -> dict[str, float]:
+    """Measure the differences of a new run and an update, where learning has this tolerance in both."""
+    settings = {"tolerance": tolerance, "max_iterations": 2000}
     scenario, run = make_scenario(folder, name, pages), folder / "run"
     start_run(scenario, run, backend, **settings)
     learned, expected = run_anew(scenario.new, folder / "anew", backend, **settings)
@@ -182,9 +182,10 @@ def main() -> None:
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="default: all")
     parser.add_argument("--skip-auto", action="store_true", help="omit the run that compares backends")
     options = parser.parse_args()
-    largest = sized(options, options.pages, 10_000, 1_000)
+    largest = sized(options, options.pages, 10_000, 2 * SITE_PAGES)
     repeats = sized(options, options.repeats, 1, 1)
-    exact_pages = min(max(largest // 10, SMALLEST_PAGES), MAX_EXACT_PAGES)
+    exact_pages = largest if options.smallest else min(max(largest // 10, SMALLEST_PAGES), MAX_EXACT_PAGES)
+    tolerance = sized(options, EXACT_TOLERANCE, EXACT_TOLERANCE, 1e-2)
     sizes = (largest // 10, largest) if not options.quick else (largest,)
     backend: str = options.backend
     results: dict[str, Any] = {"pages": largest, "backend": backend}
@@ -202,7 +203,8 @@ def main() -> None:
                 print(f"{pages:,} pages, {scenario}: " + format_figures(found), flush=True)
         differences = {}
         for scenario in ("sites", "labelled"):
-            differences[scenario] = measure_difference(root / f"exact {scenario}", scenario, exact_pages, backend)
+            folder = root / f"exact {scenario}"
+            differences[scenario] = measure_difference(folder, scenario, exact_pages, backend, tolerance)
             print(f"{scenario}: largest difference " + format_figures(differences[scenario]), flush=True)
         folder = root / f"sites{largest}"
         results["seconds_auto"] = None

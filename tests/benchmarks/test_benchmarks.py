@@ -84,7 +84,7 @@ KEYS = {
     "uai": "instances within_1e4_20s exact_and_wrong false_impossible median_error_by_family",
     "texts": "pairs_per_second ratio_join seconds_nearest seconds_nearest_ngrams peak_mib",
     "unaries": "rings",
-    "update": "pages 1000 time_share time_share_auto difference",
+    "update": "pages 200 time_share time_share_auto difference",
     "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
     "webkb": "local ess ess_max_margin dense svm",
     "cora": "local ess ess_max_margin dense svm",

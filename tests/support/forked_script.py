@@ -9,7 +9,17 @@ from pathlib import Path
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["forked_script", "pandas", "scipy.optimize", "rich.table", "relcrf.api", "relcrf.backends"]
+    [
+        "forked_script",
+        "pandas",
+        "scipy.optimize",
+        "rich.table",
+        "relcrf.api",
+        "relcrf.backends",
+        "sklearn.ensemble",
+        "sklearn.linear_model",
+        "sklearn.model_selection",
+    ]
 )
 
 

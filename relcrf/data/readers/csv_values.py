@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import duckdb
+
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.store import Store, literal, quoted
 from relcrf.errors import listing
@@ -202,7 +204,10 @@ class ColumnTester:
             columns = self.filter(columns, _matches(f"[+-]?[0-9]([0-9.,']|{BLANK})*"))
         # The first number with a separator may be in any row, e.g. in a sorted column.
         has_separator = " OR ".join(f"contains({{cell}}, {literal(c)})" for c in (",", "'", *_BLANKS))
-        columns = [c for c, (has,) in self.test(columns, [f"bool_or({has_separator})"]).items() if has]
+        try:
+            columns = [c for c, (has,) in self.test(columns, [f"bool_or({has_separator})"]).items() if has]
+        except duckdb.InvalidInputException:
+            return []  # a later row cannot be read; models that need the table report this
         for name in (stated,) if stated else (",", "'", " "):
             separator, number = _separator(name), _matches(_thousands(name))
             all_numbers = holds(number, is_stated=stated is not None)

@@ -337,6 +337,21 @@ def test_damaged_compressed_file_is_reported(csv, tmp_path):
     assert {problem.code for problem in caught.value.diagnostics} == {"E204"}
 
 
+@pytest.mark.parametrize(("first", "second"), [("\r\n", "\n"), ("\n", "\r\n"), ("\r", "\n")])
+@pytest.mark.parametrize(
+    "n_rows", [1, 200_000]
+)  # in a large file, DuckDB finds the difference only where it reads the rows
+def test_files_with_different_line_ends_are_read(first, second, n_rows, tmp_path):
+    rows = [f"{k},Bern,{k}" for k in range(n_rows)]
+    late = f'{n_rows},"Bern\nBasel",7{second}{n_rows + 1},Bern,8{second}'
+    (tmp_path / "shop.csv").write_bytes(f"{first.join(['id,city,sales', *rows])}{first}{late}".encode())
+    dataset = Dataset(tmp_path)
+    scan = dataset.find_table("shop").scan
+    found = dataset.connection.execute(f"SELECT count(*), sum(sales::bigint), max(city) FROM {scan}").fetchone()
+    assert found == (n_rows + 2, n_rows * (n_rows - 1) // 2 + 15, "Bern\nBasel")
+    assert "read with different line ends" in str(dataset.notes)
+
+
 def test_header_with_a_line_break(tmp_path):
     (tmp_path / "shop.csv").write_text('"Shop\nID",Name,Kind\n1,A,red\n2,B,blue\n3,C,red\n')
     table = Dataset(tmp_path).tables["shop"]

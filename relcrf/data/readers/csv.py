@@ -18,6 +18,7 @@ from relcrf.data.readers.csv_format import (
     decompress_zst,
     describe_ragged_row,
     detect_encoding,
+    has_different_line_ends,
     is_utf8_zst,
     read_sample,
 )
@@ -58,7 +59,7 @@ class CsvReader(AbstractReader):
             file = decompress_zst(path, store)
         is_zst = file.suffix.lower() == ".zst"
         encoding = stated.encoding or (DEFAULT_ENCODING if is_zst else detect_encoding(file, path))
-        literal_name = store.file_literal(file if _is_utf8(encoding) else copy_as_utf8(file, encoding, store, path))
+        content = file if _is_utf8(encoding) else copy_as_utf8(file, encoding, store, path)
         lines, is_cut = read_sample(file, encoding, store)
         if not any(map(str.strip, lines)):
             raise unreadable_error(str(path), "the first line must contain the names of the columns", ("it is empty",))
@@ -67,7 +68,16 @@ class CsvReader(AbstractReader):
         # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
         strict = f"skip = {skip}, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
-        table = SourceTable(name, str(path), f"read_csv({literal_name}, {options}, {strict})")
+
+        def scan_of(file: Path) -> str:
+            return f"read_csv({store.file_literal(file)}, {options}, {strict})"
+
+        has_unified_line_ends = (
+            not is_zst and has_different_line_ends(content) and not _is_readable(scan_of(content), store.connection)
+        )
+        if has_unified_line_ends:
+            content = copy_as_utf8(file, encoding, store, path, newline=None)
+        table = SourceTable(name, str(path), scan_of(content))
         try:
             # A text of a missing value would prevent the detection of the formats of numbers and dates.
             texts = self.missing or stated.missing
@@ -92,6 +102,8 @@ class CsvReader(AbstractReader):
             found.append(f"the delimiter {delimiter!r}")
         if stated.encoding is None and not _is_utf8(encoding):
             found.append(f"the encoding {encoding}")
+        if has_unified_line_ends:
+            found.append("different line ends")
         found += describe_formats([each for each in formats if getattr(stated, each.key) is None])
         notes = [f"read with {listing(found)}"] if found else []
         if compared.restored:
@@ -103,6 +115,15 @@ class CsvReader(AbstractReader):
         description = ", ".join(["CSV", f"delimiter {delimiter!r}", encoding, *described])
         csv_formats = tuple(StoredFormat(table_name, each.column, each.key, each.format) for each in all_formats)
         yield replace(table, scan=scan, format=description, note="; ".join(notes), csv_formats=csv_formats)
+
+
+def _is_readable(scan: str, connection: duckdb.DuckDBPyConnection) -> bool:
+    """Return True if DuckDB can read all rows of a CSV file; it cannot if the rows have different line ends."""
+    try:
+        connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
+    except duckdb.InvalidInputException:
+        return False
+    return True
 
 
 def _convert_columns(scan: str, formats: Sequence[ColumnFormat]) -> str:

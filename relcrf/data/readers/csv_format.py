@@ -117,6 +117,23 @@ def _is_legacy_text(path: Path) -> bool:
         return False
 
 
+def has_different_line_ends(path: Path) -> bool:
+    """Return True if lines of a text file, which is read whole, end with different characters.
+
+    Line breaks within quoted cells are counted, too.
+    """
+    n_pairs, n_returns, n_feeds, rest = 0, 0, 0, b""
+    with _open_bytes(path) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            chunk = rest + chunk
+            rest = b"\r" if chunk.endswith(b"\r") else b""  # a line feed may follow
+            n_feeds += chunk.count(b"\n")
+            if b"\r" in chunk:
+                n_pairs += chunk.count(b"\r\n")
+                n_returns += chunk.count(b"\r") - len(rest)
+    return sum(n > 0 for n in (n_pairs, n_feeds - n_pairs, n_returns + len(rest) - n_pairs)) > 1
+
+
 @contextmanager
 def _open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file, decompressed if its suffix is `.gz`.
@@ -131,11 +148,12 @@ def _open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise unreadable_error(str(path), notes=(str(error),)) from None
 
 
-def copy_as_utf8(path: Path, encoding: str, store: Store, location: Path) -> Path:
+def copy_as_utf8(path: Path, encoding: str, store: Store, location: Path, newline: str | None = "") -> Path:
     """Write the text of a CSV file as UTF-8 to a file of the store, and return the path of the copy.
 
     Args:
         location: The path for messages.
+        newline: "" to keep all line ends, None to replace each of them by a line feed.
 
     Raises:
         DataError: The file has bytes that are not text in this encoding (E204).
@@ -144,7 +162,7 @@ def copy_as_utf8(path: Path, encoding: str, store: Store, location: Path) -> Pat
     try:
         with (
             _open_bytes(path) as file,
-            TextIOWrapper(file, encoding=encoding, newline="") as text,
+            TextIOWrapper(file, encoding=encoding, newline=newline) as text,
             copy.open("w", encoding=DEFAULT_ENCODING, newline="") as target,
         ):
             shutil.copyfileobj(text, target, _CHUNK_BYTES)

@@ -70,3 +70,24 @@ def test_the_number_of_bindings_is_bounded_by_the_joins(relations, where):
     table = people(1000, 200)
     grounding = parse(relations, where).ground(relcrf.Dataset({"person": table}), budget=50_000)
     assert 0 < grounding.graph.n_variables < 20_000
+
+
+@pytest.mark.parametrize("name", ["Alike", "alike", "other"])
+def test_disjunctions_of_declarations_with_similar_names_are_separate(name):
+    text = f"""
+    entity Person {{ predict adult: bool, name: string, town: string, age: integer }}
+    derive Alike(a: Person, b: Person) where a < b and (a.name == b.name or a.town == b.town)
+    template joined(a: Person, b: Person) where Alike(a, b) over a.adult, b.adult
+    template {name}(a: Person, b: Person) where a < b and (a.town == b.town or a.age == b.age) over a.adult, b.adult
+    """
+    table = people(40, 6).assign(adult=True)
+    grounding = relcrf.parse(text).ground({"person": table})
+    rows = list(table.itertuples())
+    alike = "a < b and (a.name == b.name or a.town == b.town)"
+    for template, condition in (
+        ("joined", CONDITIONS[alike]),
+        (name, lambda a, b: a.id < b.id and (equal(a.town, b.town) or a.age == b.age)),
+    ):
+        found = grounding.instances(template).to_pandas()
+        expected = {(str(a.id), str(b.id)) for a, b in itertools.product(rows, repeat=2) if condition(a, b)}
+        assert set(zip(found["a"], found["b"], strict=True)) == expected

@@ -72,7 +72,7 @@ def compute_cache_key(
             name: [table_content_hash(bound, location) for location in table_locations]
             for name, table_locations in locations.items()
         },
-        "domains": {name: bound.domains[name] for name in sorted(names) if name in bound.domains},
+        "domains": {name: [*bound.domains[name]] for name in sorted(names) if name in bound.domains},
         "variables": [[v.name, v.start, v.count, list(v.values)] for v in variables if v.owner in names],
         "statistics": {name: values.tolist() for name, values in sorted(bound.given_statistics.items())},
         "tokens": {name: bound.tokens.get(name) for name in sorted(bound.given_statistics)},

@@ -249,8 +249,8 @@ class ValueComputer:
         if used_learned_features(scope.spec, [node]):
             self.bound.learned_names.add(name)
         if node.name == "tfidf":
-            assert not isinstance(values, np.ndarray)
-            return multiply_by_idf(values, statistics.setdefault(name, inverse_document_frequencies(values)))
+            counts = csr_array(values)  # `multiply` returns a dense matrix if the bags have many values
+            return multiply_by_idf(counts, statistics.setdefault(name, inverse_document_frequencies(counts)))
         assert isinstance(values, np.ndarray)
         if node.name in ("quantiles", "spline"):
             (numbers,) = values.T

@@ -89,6 +89,10 @@ def feature_matrix(grounding, template):
     return out
 
 
+def inverse_frequencies(counts):
+    return np.log((1 + N) / (1 + (counts > 0).sum(axis=0))) + 1
+
+
 ADJACENCY = np.zeros((N, N))
 for first, second in LINKS:
     if first != second:
@@ -104,7 +108,7 @@ DIRECTED = np.zeros((N, N))
 DIRECTED[tuple(LINKS.T)] = 1.0
 OUT_DEGREE = np.maximum(DIRECTED.sum(axis=1), 1.0)[:, None]
 KNOWN_LENGTH = np.nan_to_num(LENGTH)[:, None]
-IDF = np.log((1 + N) / (1 + (COUNTS > 0).sum(axis=0))) + 1
+IDF = inverse_frequencies(COUNTS)
 STANDARD_LENGTH = np.nan_to_num((LENGTH - np.nanmean(LENGTH)) / np.nanstd(LENGTH))[:, None]
 
 
@@ -158,15 +162,18 @@ def test_propagation_equals_dense_products(propagations, operand, normalisation,
 
 
 COUNT = DIRECTED.sum(axis=1, keepdims=True)
+SMOOTH = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
 FEATURES = {
     "normalise(p.words)": unit_rows(COUNTS),
     "normalise(p.pixels)": unit_rows(PIXELS),
     "tfidf(p.words)": COUNTS * IDF,
+    "tfidf(smooth(p))": SMOOTH * inverse_frequencies(SMOOTH),
+    "tfidf(sum { q.words where Link(p, q) })": DIRECTED @ COUNTS * inverse_frequencies(DIRECTED @ COUNTS),
     "standardise(p.pixels)": (PIXELS - PIXELS.mean(axis=0)) / PIXELS.std(axis=0),
     "standardise(p.length), 1": np.hstack([STANDARD_LENGTH, np.ones((N, 1))]),
     "log1p(abs(standardise(p.length)))": np.log1p(np.abs(STANDARD_LENGTH)),
     "standardise(count { q where Link(p, q) })": (COUNT - COUNT.mean()) / COUNT.std(),
-    "normalise(smooth(p))": unit_rows(np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS),
+    "normalise(smooth(p))": unit_rows(SMOOTH),
     "mean { q.words where Link(p, q) }": DIRECTED @ COUNTS / OUT_DEGREE,
     "sum { q.words where Link(p, q) and q.length > 0 }": DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0)),
     "sum { q.words where Link(p, m) and Link(m, q) }": DIRECTED @ DIRECTED @ COUNTS,

@@ -35,7 +35,7 @@ from relcrf.grounding.propagation import (
     multiply_by_idf,
     propagation_matrix,
 )
-from relcrf.grounding.value_names import component_names, feature_value, find_values
+from relcrf.grounding.value_names import component_names, feature_value, find_values, statistics_name
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.functions import TABLE_STATISTICS
@@ -244,7 +244,7 @@ class ValueComputer:
         """Apply a function to the values; use the statistics of the training data if the model is trained."""
         if node.name == "normalise":
             return divide_by_norm(values)
-        _, name = find_values(node, scope)
+        name = statistics_name(node, scope)
         statistics = self.bound.statistics
         if used_learned_features(scope.spec, [node]):
             self.bound.learned_names.add(name)

@@ -162,6 +162,7 @@ def test_propagation_equals_dense_products(propagations, operand, normalisation,
 
 
 COUNT = DIRECTED.sum(axis=1, keepdims=True)
+HAS_WORD = (COUNTS[:, 1:2] > 0).astype(float)
 SMOOTH = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
 FEATURES = {
     "normalise(p.words)": unit_rows(COUNTS),
@@ -173,6 +174,9 @@ FEATURES = {
     "standardise(p.length), 1": np.hstack([STANDARD_LENGTH, np.ones((N, 1))]),
     "log1p(abs(standardise(p.length)))": np.log1p(np.abs(STANDARD_LENGTH)),
     "standardise(count { q where Link(p, q) })": (COUNT - COUNT.mean()) / COUNT.std(),
+    ", ".join(f'standardise(count {{ w where w in p.words and w == "{word}" }})' for word in ("w1", "W1")): np.hstack(
+        [(HAS_WORD - HAS_WORD.mean()) / HAS_WORD.std(), np.zeros((N, 1))]
+    ),
     "normalise(smooth(p))": unit_rows(SMOOTH),
     "mean { q.words where Link(p, q) }": DIRECTED @ COUNTS / OUT_DEGREE,
     "sum { q.words where Link(p, q) and q.length > 0 }": DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0)),

@@ -37,8 +37,9 @@ from relcrf.json_values import from_json_value
 from relcrf.language.render import render_declaration
 from relcrf.model.spec import Gate, ModelSpec, Template
 
-FORMAT_VERSION = 3
-"""Version of the file layout. It is part of the hash, so that folders of another version are not read."""
+FORMAT_VERSION = 4
+"""Version of the file layout and of the rules by which inputs determine blocks. It is part of the hash, so that folders of
+another version are not read."""
 
 LOCK_NAME = ".lock"
 """Name of the lock file of the cache folder."""

@@ -140,9 +140,11 @@ class ValueComputer:
             columns = {"vid": vid, "code": entries.indices.astype(np.int32), "count": entries.data.astype(np.float32)}
         else:
             assert isinstance(values, np.ndarray)
-            known = np.where(np.isnan(values), 0.0, values)
+            if _is_standardised(scope.spec, node):
+                values = np.where(np.isnan(values), 0.0, values)
             columns = {"vid": np.arange(n, dtype=np.int32)}
-            columns |= {f"v{d}": np.ascontiguousarray(known[:, d]) for d in range(known.shape[1])}
+            # DuckDB reads a NaN of a registered array as null.
+            columns |= {f"v{d}": np.ascontiguousarray(values[:, d]) for d in range(values.shape[1])}
         self.bound.register_columns(table, columns)
         if used_learned_features(scope.spec, [node]):
             self.bound.learned_names.add(table)
@@ -352,6 +354,13 @@ class ValueComputer:
             hint = "use fewer hops or a relation with fewer tuples, or raise the budget with --budget"
             raise BudgetError(Diagnostic("E320", message, self.span, hint))
         return multiply(step, values)
+
+
+def _is_standardised(spec: ModelSpec, node: e.Expression) -> bool:
+    """Return True if a value is the result of `standardise`, also as a feature, in which missing numbers are 0."""
+    if isinstance(node, e.Atom) and (feature := spec.feature(node.relation)) is not None:
+        return not isinstance(feature.definition, LearnedDefinition) and _is_standardised(spec, feature_value(feature))
+    return isinstance(node, e.FunctionCall) and node.name == "standardise"
 
 
 def _n_bytes(values: np.ndarray | csr_array | None) -> int:

@@ -38,6 +38,8 @@ derive Linked(a: Page, b: Page)
 
 feature smooth(p: Page) = propagate 2 p.words along Link normalised symmetric
 
+feature size(p: Page) = p.length
+
 template prior(p: Page) over p.topic
 """
 N, WORDS = 12, 7
@@ -107,6 +109,7 @@ STEPS = {
 DIRECTED = np.zeros((N, N))
 DIRECTED[tuple(LINKS.T)] = 1.0
 OUT_DEGREE = np.maximum(DIRECTED.sum(axis=1), 1.0)[:, None]
+IS_KNOWN = ~np.isnan(LENGTH)
 KNOWN_LENGTH = np.nan_to_num(LENGTH)[:, None]
 IDF = inverse_frequencies(COUNTS)
 STANDARD_LENGTH = np.nan_to_num((LENGTH - np.nanmean(LENGTH)) / np.nanstd(LENGTH))[:, None]
@@ -177,6 +180,10 @@ FEATURES = {
     ", ".join(f'standardise(count {{ w where w in p.words and w == "{word}" }})' for word in ("w1", "W1")): np.hstack(
         [(HAS_WORD - HAS_WORD.mean()) / HAS_WORD.std(), np.zeros((N, 1))]
     ),
+    "size(p), exp(size(p)), default(size(p), 7), missing(size(p))": np.column_stack(
+        [KNOWN_LENGTH[:, 0], np.where(IS_KNOWN, np.exp(LENGTH), 0.0), np.where(IS_KNOWN, LENGTH, 7.0), ~IS_KNOWN]
+    ),
+    "mean { size(q) where Link(p, q) }": DIRECTED @ KNOWN_LENGTH / np.maximum(DIRECTED @ IS_KNOWN, 1.0)[:, None],
     "normalise(smooth(p))": unit_rows(SMOOTH),
     "mean { q.words where Link(p, q) }": DIRECTED @ COUNTS / OUT_DEGREE,
     "sum { q.words where Link(p, q) and q.length > 0 }": DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0)),

@@ -66,3 +66,13 @@ def test_binding_with_missing_operand_of_key_has_no_factor():
     for name, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
         n_factors[name] = n_factors.get(name, 0) + group.n_factors
     assert n_factors == {"name": 3, "birth": 2, "age": 3, "first": 3}
+
+
+def test_keys_of_templates_whose_names_differ_in_case():
+    model = relcrf.parse(
+        "entity P { predict c : bool  n : string  m : string }\n"
+        "template kind(p: P) over p.c per p.n weights kinds\ntemplate Kind(p: P) over p.c per p.m weights kinds"
+    )
+    grounding = model.ground({"p": {"id": range(3), "c": [True] * 3, "n": ["a", "b", "c"], "m": ["b", "d", "c"]}})
+    assert grounding.instances("kind")["p.n"].tolist() == ["a", "b", "c"]
+    assert grounding.instances("Kind")["p.m"].tolist() == ["b", "d", "c"]

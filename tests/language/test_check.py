@@ -230,6 +230,20 @@ def test_long_chain_of_derived_relations_is_checked_quickly() -> None:
     assert found.code == "E131" and found.notes[0].count("->") == 501
 
 
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("template t(a: Page, b: Page) where Link(a, b) over Same(a)\ngate t by 1, a.size", ["E108", "E124"]),
+        ("template t(a: Page, b: Page) where Link(a, b) over Same(a, c)\ngate t by 1", ["E104"]),
+        ("entity Visit { time day : string }\ntemplate t(p: Page) over p.good as of p", ["E155", "E156"]),
+        ("entity Visit { time day : string }\ntemplate t(v: Visit) over v.good as of v", ["E155", "E101"]),
+    ],
+)  # fmt: skip
+def test_error_does_not_hide_or_repeat_another(text: str, codes: list[str]) -> None:
+    more = "predict relation Same(a: Page, b: Page)\ntemplate other(p: Page) over p.good\n"
+    assert [d.code for d in check(parse(f"{BASE}{more}{text}\n"))] == codes
+
+
 WORDS = """
 p q w course other 1 -2 2.5 "x" "2024-01-31" true p.category p.level p.good p.price p.grade p.words p.length p.name
 p.seen p.spam p.v p.none q.topic Link(p,q) Link(p,q).score About(p,w) Kind(p,other) Kind(p,q) None(p)

@@ -207,7 +207,8 @@ class NameScope:
             case e.Atom(name):
                 self._check_arguments(expression)
                 if (feature := self.spec.feature(name)) is not None:
-                    return feature_type(self.spec, feature)
+                    known = self.spec.feature_types
+                    return known[name] if name in known else known.setdefault(name, feature_type(self.spec, feature))
                 relation = self.spec.relation(name)
                 return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
             case e.TupleAttribute(atom, name):

@@ -31,8 +31,8 @@ from relcrf.model.expressions import (
     optional_conjunction,
 )
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.rules import all_templates
-from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Template
+from relcrf.model.rules import rule_to_template
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Rule, Template
 from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
 from relcrf.model.typing import NameScope
 
@@ -53,8 +53,10 @@ class PartialDeclaration(DeclarationTokens):
     @cached_property
     def template(self) -> Template | None:
         """The template that a `gate` declaration names; None for other declarations."""
-        is_gate = self.keyword == "gate"
-        return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
+        if self.keyword != "gate":
+            return None
+        declared = next((d for d in (*self.spec.templates, *self.spec.rules) if d.name == self.name), None)
+        return rule_to_template(declared, self.spec, self.name) if isinstance(declared, Rule) else declared
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:

@@ -236,7 +236,8 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
             yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, hint)
         elif declarations.has_known_types(spec, template.parameters):
             scope = NameScope(spec, template.parameters, template.where)
-            if numbers := numeric_terms(template.over, scope):
+            has_types = all(clauses.infer_type(scope, item)[0] is not None for item in template.over)
+            if has_types and (numbers := numeric_terms(template.over, scope)):
                 message = (
                     f"'{gate.template}' has a gate, but lists the number '{clauses.render_expression(numbers[0])}'"
                 )

@@ -182,6 +182,7 @@ def test_wide_range_of_potentials_is_exact():
     """Test potentials whose products underflow in the linear domain: the messages are then logs."""
     scopes, potentials = dense_network(np.random.default_rng(4), n=10)
     wide = Potentials(400 * potentials.nodes, 400 * potentials.factors)
+    wide.factors[-1] = 1000.0  # the agreement, a hard rule
     tree, enumeration = JunctionTree(scopes), Enumeration(scopes)
     for each, domain in ((potentials, LINEAR_SUM), (wide, LOG_SUM)):
         assert tree._sum_product(each).domain == domain

@@ -29,9 +29,9 @@ class Verdict:
     remark: str = ""
 
     def __str__(self) -> str:
-        if self.status == "exact":
-            return "exact"
-        text = f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
+        text = self.status
+        if self.status != "exact":
+            text = f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
         return f"{text}; {self.remark}" if self.remark else text
 
     @property

@@ -217,7 +217,6 @@ class EssBackend(AbstractLikelihoodBackend):
             "trees",
             "observed_edges",
             "edges",
-            "weights",
             "inference",
         ),
         "weights": ("trees", "observed_edges", "edges", "inference"),

@@ -156,7 +156,7 @@ def infer_posterior(problem: Problem, vectors: dict[str, np.ndarray], infer: Dis
     inferred = infer_discrete()
     probabilities = numbers.probabilities(inferred)
     n_rounds, change = 0, np.inf if deviations.are_linked else 0.0
-    while change > TOLERANCE and n_rounds < MAX_ROUNDS:
+    while change > TOLERANCE and n_rounds < MAX_ROUNDS and inferred.verdict.status != "interrupted":
         shift = deviations.update(probabilities, 1.0 if n_rounds < UNDAMPED_ROUNDS else DAMPED_SHARE)
         inferred, previous = infer_discrete(), probabilities
         probabilities = numbers.probabilities(inferred)

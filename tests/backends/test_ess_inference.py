@@ -9,6 +9,9 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends import ess
+from relcrf.backends.base import Monitor
+from relcrf.backends.registry import make_backend
+from relcrf.evaluation.selection import StageCache
 from relcrf.graph import edge_classes
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference import pair_lanes
@@ -203,3 +206,20 @@ def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():
     assert fit.summary["pseudo_iterations"] == pseudo.summary["weights_iterations"]
     accuracy = predict(fit, testing).score().accuracy
     assert accuracy > predict(api.fit(MODEL, training, "local"), testing).score().accuracy + 0.1
+
+
+def test_cached_stages_are_those_of_other_settings():
+    """The selection of settings learns a stage once for all settings on which it does not depend."""
+    problem = api.training_problem(MODEL.ground(relcrf.Dataset(page_tables(60, 3, 0))))
+    finished = {}
+    for settings in (
+        {},
+        {"weights": "pairs"},
+        {"treewidth": 2},
+        {"edges": "tree", "inference": "mf"},
+        {"pooling": 0.5},
+    ):
+        system = make_backend("ess", **settings)
+        alone, cached = (system.fit(problem, monitor) for monitor in (Monitor(), StageCache(system, finished)))
+        for name, vector in alone.vectors.items():
+            np.testing.assert_array_equal(cached.vectors[name], vector, err_msg=f"{name} {settings}")

@@ -1,5 +1,7 @@
 """Numbers that depend on several unknown categories, compared with the enumeration of all joint states."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gaussians import enumerate_states, predict_by_enumeration, without
@@ -14,6 +16,7 @@ from relcrf.backends.number_inference import infer_posterior
 from relcrf.backends.problems import query_problem
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
+from relcrf.inference.result import Verdict
 
 FORMS = {"separate templates": SEPARATE, "one template": TOGETHER, "neighbours": NEIGHBOURS}
 
@@ -104,6 +107,22 @@ def test_linked_numbers_are_near_enumeration(fits, form, seed):
     prediction = api.predict(fit, grounding, inference="jt")
     assert_equals_enumeration(prediction, fit, grounding, 1e-9)
     assert prediction.verdict.status == "exact"
+
+
+def test_ctrl_c_ends_expectation_propagation(fits):
+    """The result is that of the interrupted round; further rounds would hide the interruption."""
+    fit, seen = fits["one template linked"], []
+    grounding = ground(fit, 0, unknown=0.4, unknown_categories=0.8)
+    _, vectors, problem = query_problem(fit.learned, grounding)
+    system = fit.learned.configure_backend(inference="jt")
+
+    def infer(*arguments):
+        seen.append("exact" if len(seen) < 2 else "interrupted")
+        return replace(system.infer(*arguments), verdict=Verdict(seen[-1]))
+
+    inferred = infer_posterior(problem, vectors, infer).inferred
+    assert len(seen) == 3 and inferred.verdict.status == "interrupted"
+    assert np.isfinite(inferred.numbers.means).all()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -394,7 +394,7 @@ def _frame_converter(data: Any, library: str | None) -> Callable[[Frame], Any]:
     """
     if library is not None and library != "default":
         return _FRAME_CONVERTERS[library]
-    tables = data.values() if isinstance(data, Mapping) else ()
+    tables = data.values() if isinstance(data, Mapping) else (data,)
     packages = (type(table).__module__.partition(".")[0] for table in tables)
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 

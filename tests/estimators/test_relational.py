@@ -220,6 +220,14 @@ template t(e: E) over e.d by 1, e.x
 """
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
+def test_single_data_frame(kind):
+    frame = kind({"id": [0, 1, 2, 3], "t": [True, False, True, None], "r": [1.0, -1.0, 2.0, -2.0]})
+    text = "entity E { predict t : bool  r : real }\ntemplate a(e: E) over e.t by 1, e.r"
+    found = RelationalCRF(relcrf.parse(text), backend="local").fit(frame).predict(frame)
+    assert type(found) is type(frame) and len(found) == 1
+
+
 def test_values_of_another_type_remain_strings():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables, backend="ess").fit(

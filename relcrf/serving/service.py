@@ -30,7 +30,7 @@ from relcrf.data.dataset import Dataset
 from relcrf.errors import Diagnostic, RelcrfError, listing
 from relcrf.serving.openapi import openapi_document
 from relcrf.serving.predictor import MAX_TIMED_REQUESTS
-from relcrf.serving.served_run import LoadedRun, ServedRun
+from relcrf.serving.served_run import INTERNAL_ERROR, LoadedRun, ServedRun
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
 logger = logging.getLogger("relcrf.serving")
@@ -493,8 +493,7 @@ def _error_content(error: Exception) -> tuple[int, dict[str, Any]]:
             status, diagnostics = 400, (diagnostic,)
         case _:
             logger.error("internal error in a request", exc_info=error)
-            hint = "the log of the service contains the details; please report them"
-            status, diagnostics = 500, (Diagnostic("E462", "internal error", hint=hint),)
+            status, diagnostics = 500, (INTERNAL_ERROR,)
     return status, {"errors": [each.as_dict() for each in diagnostics]}
 
 

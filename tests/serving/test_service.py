@@ -342,6 +342,27 @@ def test_new_run_is_loaded_and_damaged_run_is_reported(fit, web, tmp_path):
         assert post(port, {"variable": "Page/p0"}, "/explain")[0] in (200, 422)
 
 
+def test_run_whose_loading_fails_is_tried_once(fit, tmp_path, monkeypatch):
+    """An exception that is a bug does not stop the answers, as a damaged run does not."""
+    fit.save(tmp_path / "run")
+    tried = []
+
+    def fail(folder):
+        tried.append(folder)
+        raise ZeroDivisionError("secret")
+
+    with serving(tmp_path / "run") as port:
+        first = post(port, TABLES)
+        with monkeypatch.context() as patched:
+            patched.setattr("relcrf.serving.served_run.load_fit", fail)
+            fit.save(tmp_path / "run", force=True)
+            assert [post(port, TABLES) for _ in range(3)] == [first] * 3 and len(tried) == 1
+            _, _, health = send(port, "GET", "/healthz")
+            assert [each["code"] for each in health["reload_errors"]] == ["E462"] and "secret" not in json.dumps(health)
+        fit.save(tmp_path / "run", force=True)
+        assert post(port, TABLES) == first and send(port, "GET", "/healthz")[2]["reload_errors"] == []
+
+
 def test_service_without_stored_tables(run):
     with serving(run) as port:
         assert send(port, "GET", "/variables")[0] == 404

@@ -191,6 +191,10 @@ def _is_statistic(scope: NameScope, node: e.FunctionCall) -> bool:
     return node.name in STATISTICS and any(scope.spec.time_attribute(type_name) for type_name in types)
 
 
+def _is_not_conjunction(node: e.Expression) -> bool:
+    return not (isinstance(node, e.Connective) and node.operator == "and")
+
+
 @dataclass(frozen=True)
 class _TimeLimit:
     """The time of the target of one declaration, and the comparisons of other times with it.
@@ -326,10 +330,13 @@ class _TimeLimit:
     def _required_comparisons(
         self, scope: NameScope, parts: tuple[e.Expression, ...], names: set[str]
     ) -> Iterator[e.Comparison]:
-        """Yield the comparisons of conjuncts; those inside `not`, `or` and `=>` have separate comparisons."""
+        """Yield the comparisons of conjuncts; those inside `not`, `or` and `=>` have separate comparisons.
+
+        A nested `and` binds its own names, also those in its aggregates.
+        """
         bound = set(scope.binders)
         for part in parts:
-            aggregates = (node for node in walk(part) if isinstance(node, e.Aggregate))
+            aggregates = (node for node in walk(part, descend=_is_not_conjunction) if isinstance(node, e.Aggregate))
             bound |= set().union(*map(names_in, aggregates))
             bound |= set() if isinstance(part, e.Not | e.Connective) else names_in(part)
         yield from self._entity_comparisons(scope, bound & names)

@@ -141,11 +141,11 @@ def uses_all_rows(spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation
 
 def uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature) -> bool:
     """Return True if a relation or feature without `as of` depends on rows with a time other than its arguments."""
-    return _uses_other_rows(spec, declared, frozenset())
+    return _uses_other_rows(spec, declared, set())
 
 
-def _uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature, seen: frozenset[str]) -> bool:
-    seen |= {declared.name}
+def _uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature, seen: set[str]) -> bool:
+    seen.add(declared.name)
     has_time = any(spec.time_attribute(parameter.type_name) for parameter in declared.parameters)
     expressions: tuple[e.Expression, ...]
     if isinstance(declared, s.Feature):
@@ -177,8 +177,8 @@ def feature_inputs(feature: s.Feature) -> tuple[e.Expression, ...]:
     return definition.inputs if isinstance(definition, s.LearnedDefinition) else s.feature_operands(feature)
 
 
-def _is_unrestricted(spec: s.ModelSpec, name: str, seen: frozenset[str]) -> bool:
-    """Return True if a relation or feature depends on rows of any time."""
+def _is_unrestricted(spec: s.ModelSpec, name: str, seen: set[str]) -> bool:
+    """Return True if a relation or feature that is not in `seen` depends on rows of any time."""
     declared = spec.relation(name) or spec.feature(name)
     if isinstance(declared, s.DerivedRelation | s.Feature):
         return declared.as_of is None and name not in seen and _uses_other_rows(spec, declared, seen)

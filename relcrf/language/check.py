@@ -26,7 +26,7 @@ from relcrf.model.spec import (
 )
 from relcrf.model.typing import NameScope
 
-_CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
+_CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120", "W207"})
 """Diagnostics with one of these codes and equal messages are reported once per model (`E104`: once per declaration)."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111", "E129"})

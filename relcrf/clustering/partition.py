@@ -40,9 +40,9 @@ MIN_PROBABILITY = 1e-6
 cluster of predicted pairs.
 """
 
-MIN_RATIO = 0.01
-"""Maximum ratio of the minimum probability to the threshold, and of the same for the complements: for a threshold near 0 or 1, a
-pair of probability 0 or 1 is still on its side."""
+LIMIT_RATIO = 0.01
+"""Maximum ratio of the minimum probability to the threshold, and of the minimum complement to the complement of the threshold. A
+pair of probability 0 or 1 is then on its side of a threshold near 0 or 1."""
 
 MAX_ROUNDS = 20
 """Maximum number of rounds of moves and merges; in the tests and benchmarks, at most 6 rounds change a cluster."""
@@ -147,8 +147,8 @@ def _distinct_pairs(
         raise ValueError(f"a record of a pair is not between 0 and {n_records - 1}")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise ValueError("a probability is not between 0 and 1")
-    lowest = min(MIN_PROBABILITY, MIN_RATIO * threshold)
-    highest = min(max(1 - MIN_PROBABILITY, 1 - MIN_RATIO * (1 - threshold)), np.nextafter(1.0, 0.0))
+    lowest = min(MIN_PROBABILITY, LIMIT_RATIO * threshold)
+    highest = min(max(1 - MIN_PROBABILITY, 1 - LIMIT_RATIO * (1 - threshold)), np.nextafter(1.0, 0.0))
     clipped = np.clip(probability, lowest, highest)
     values = np.log(clipped) - np.log1p(-clipped)
     number = np.minimum(first, second) * n_records + np.maximum(first, second)

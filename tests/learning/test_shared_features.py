@@ -63,7 +63,7 @@ def test_components_are_principal():
     assert principal_components(csr_array(np.eye(4))).tolist() == np.eye(4).tolist()
 
 
-def test_columns_of_equal_numbers_are_no_similarity():
+def test_columns_of_equal_numbers_do_not_count():
     """The mean of seven times 0.1 is not 0.1, so that the centred numbers are not 0."""
     constant, varying = np.full((7, 1), 0.1), np.array([[1.0], [1.0], [1.0], [-1.0], [-1.0], [-1.0], [0.0]])
     scope, cardinality = (np.arange(7, dtype=np.int32),), np.full(7, 2, dtype=np.int32)

@@ -331,6 +331,20 @@ def test_page_in_a_browser(run, explained, tmp_path):
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_long_names_and_large_numbers_fit_on_the_page(run, explained, tmp_path):
+    html = page.render_report(run, explained).html
+    html = re.sub(r"(<h[1-4][^>]*>)", rf"\g<1>{'name' * 100}", html)
+    html = re.sub(r"(<strong class=[^>]*>)[^<]+", r"\g<1>-290,529,075,782,123", html)
+    (tmp_path / "report.html").write_text(html, encoding="utf-8")
+    with browser(tmp_path / "profile") as shown:
+        for width in (400, 700, 1280):
+            shown.open(tmp_path / "report.html", width)
+            assert shown.ask("document.documentElement.scrollWidth") == width
+            wide = "[...document.querySelectorAll('.tile')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+            assert shown.ask(wide) == 0
+
+
 def test_explained_links(run, explained):
     """The links and pictures are those of the explanations of a sample; the policy allows exactly the script of the page."""
     made = page.render_report(run, explained).html

@@ -19,7 +19,7 @@ from tables import small_web
 
 import relcrf
 from relcrf.resources import resource_path
-from relcrf.serving.server import LOOPBACK_NAMES, is_loopback, open_socket
+from relcrf.serving.server import LOOPBACK_NAMES, accepted_hosts, is_loopback, open_socket
 from relcrf.serving.service import ServiceLimits, create_app
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
@@ -247,6 +247,21 @@ def test_content_type_and_host_are_checked(port):
     status, _, content = send(port, "GET", "/healthz", headers={"Host": "attacker.example"})
     assert status == 400 and "host name" in content["errors"][0]["message"]
     assert send(port, "GET", "/healthz", headers={"Host": "[::1]:80"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "rejected"),
+    [
+        ("127.0.0.1", {"127.0.0.1:80", "localhost", "LOCALHOST:80", "[::1]"}, {"127.0.0.2", "attacker.example"}),
+        ("127.0.0.2", {"127.0.0.2:80", "localhost"}, {"127.0.0.3", "attacker.example"}),
+        ("0:0:0:0:0:0:0:1", {"[0:0:0:0:0:0:0:1]:80", "[::1]"}, {"attacker.example"}),
+        ("0.0.0.0", {"attacker.example"}, set()),
+    ],
+)
+def test_requests_may_name_the_address_of_the_service(run, address, names, rejected):
+    with serving(run, hosts=accepted_hosts(address)) as port:
+        answers = {name: send(port, "GET", "/healthz", headers={"Host": name})[0] for name in names | rejected}
+    assert answers == dict.fromkeys(names, 200) | dict.fromkeys(rejected, 400)
 
 
 def test_health_and_openapi(port):

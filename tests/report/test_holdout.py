@@ -238,6 +238,17 @@ def test_confusions_of_many_states_are_pairs():
     assert [count for row in few.counts for count in row] == [int(pair.sum()) for pair in pairs]
 
 
+def test_confusions_of_very_many_states_need_no_matrix():
+    k, truth = 60_000, np.array([59_999, 59_999, 7, 3], dtype=np.int32)
+    probabilities = np.zeros((4, k))
+    probabilities[np.arange(4), [59_998, 59_998, 8, 3]] = 1.0
+    found = count_confusions(ScoredLabels(probabilities, truth), [f"v{s}" for s in range(k)], list("abcd"))
+    assert found.counts == () and found.pairs.rows() == [
+        ("v59999", "v59998", 2, 2, "a (100%), b (100%)"),
+        ("v7", "v8", 1, 1, "c (100%)"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("said", "happens", "words"),
     [(0.95, 0.7, "overconfident"), (0.6, 0.9, "underconfident"), (0.8, 0.8, "within sampling error")],

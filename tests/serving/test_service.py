@@ -345,7 +345,11 @@ def test_new_run_is_loaded_and_damaged_run_is_reported(fit, web, tmp_path):
         other.save(tmp_path / "run", force=True)
         second = post(port, TABLES)[1]
         assert second == {"predictions": relcrf.Predictor(other).predict(TABLES).to_dicts()} != first
-        assert send(port, "GET", "/healthz")[2]["backend"] == "local"
+        health = send(port, "GET", "/healthz")[2]
+        assert health["backend"] == "local"
+        (tmp_path / "run" / "report.html").write_text("a page of relcrf report")
+        assert post(port, TABLES)[1] == second
+        assert send(port, "GET", "/healthz")[2]["loaded_at"] == health["loaded_at"]
         (tmp_path / "run" / "weights.npy").write_bytes(b"damaged")
         assert post(port, TABLES)[1] == second
         assert [each["code"] for each in send(port, "GET", "/healthz")[2]["reload_errors"]] == ["E336"]

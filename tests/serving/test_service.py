@@ -146,6 +146,7 @@ def test_explanations_of_requests_and_of_stored_tables(port, fit, web):
         ("POST", "/predict", {"page": {"id": 10**400}, "link": {"source": 1e308, "target": [1]}}, 422, None, ""),
         ("POST", "/predict", 5, 422, "E203", "has type int"),
         ("POST", "/predict?attribute=topic", TABLES, 422, "E310", "unknown predicted attribute 'topic'"),
+        ("POST", "/predict?coverge=0.8", TABLES, 422, "E460", "unknown query parameter 'coverge'"),
         ("POST", "/predict", [TABLES] * 300, 413, "E460", "the maximum is 256"),
         ("POST", "/predict", b" " * 1_000_001, 413, "E460", "larger than 1,000,000 bytes"),
         ("GET", "/predict", None, 405, "E460", "/predict does not support GET"),

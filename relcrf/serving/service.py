@@ -409,7 +409,7 @@ def _require_known_parameters(request: Request, *names: str) -> None:
     Raises:
         RequestError: It has another parameter.
     """
-    if unknown := next((name for name in request.query_params if name not in names), None):
+    for unknown in sorted(request.query_params.keys() - set(names)):
         hint = suggestion(unknown, names) or f"the parameters are {listing(names)}"
         raise _invalid(422, f"unknown query parameter '{unknown}'", hint)
 

@@ -13,7 +13,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.joint_marginals import joint_marginals
 from relcrf.inference.coordinate_ascent import modes
 from relcrf.inference.gaussian import NumberMarginals
-from relcrf.inference.result import Verdict
+from relcrf.inference.result import Verdict, worst_verdict
 from relcrf.kernels.distinct import distinct_rows
 
 
@@ -101,6 +101,7 @@ def average_results(results: Sequence[InferenceResult]) -> InferenceResult:
         marginals=np.mean([result.marginals for result in results], axis=0),
         edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
+        verdict=worst_verdict([result.verdict for result in results]),
         find_map_states=None,
         joint_marginals=np.mean([result.joint_marginals for result in results], axis=0),
     )

@@ -74,7 +74,7 @@ def summarise_run(run: Path) -> RunSummary:
             run=run,
             predicts=tuple(_predicted_names((run / "model.rcrf").read_text("utf-8"))),
             backend=str(facts["backend"]),
-            requested=str(facts["request"]["backend"]),
+            requested=str((facts.get("request") or facts)["backend"]),  # earlier versions stored no request
             labels=None if labels is None else int(labels),
             accuracy=accuracy,
             log_likelihood=log_likelihood,
@@ -90,7 +90,9 @@ def summarise_run(run: Path) -> RunSummary:
 def _held_out_scores(facts: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the accuracy and the log-likelihood of the labels that training held out, as far as it reported them."""
     summary = facts["summary"]
-    trials = [trial for trial in facts["trials"] if trial["backend"] == facts["backend"] and "log_likelihood" in trial]
+    trials = [
+        trial for trial in facts.get("trials", []) if trial["backend"] == facts["backend"] and "log_likelihood" in trial
+    ]
     best: Mapping[str, Any] = max(trials, key=lambda trial: float(trial["log_likelihood"]), default={})
     accuracy = summary.get("held_out_accuracy", best.get("accuracy"))
     log_likelihood = summary.get("calibrated_log_likelihood", summary.get("held_out_log_likelihood"))

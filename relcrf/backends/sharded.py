@@ -19,7 +19,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut_into_shards, load_shard, read_load
-from relcrf.inference.result import Verdict
+from relcrf.inference.result import Verdict, worst_verdict
 
 T = TypeVar("T")
 
@@ -121,8 +121,7 @@ def infer_shards(
             last = first + int(in_shard.sum()) * group.n_joint_states
             table[in_shard] = arrays["joint_marginals"][first:last].reshape(-1, group.n_joint_states)
             first = last
-    verdicts = [verdict for _, verdict in results]
-    verdict = next((v for v in verdicts if not v.is_good), next(iter(verdicts), Verdict("exact")))
+    verdict = worst_verdict([verdict for _, verdict in results])
     log_partition = float(sum(value for value, _ in results))
     all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
     return InferenceResult(

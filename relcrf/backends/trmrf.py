@@ -316,7 +316,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
         """Return the marginals of the unlabelled variables under the learned model, given all labels."""
-        roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
+        roles = np.where(problem.roles == Role.ABSENT, Role.FREE, Role.CLAMPED).astype(np.int8)
         if problem.excluded is not None:
             roles[problem.excluded] = Role.ABSENT
         query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))

@@ -106,6 +106,11 @@ def text_table(similarity: str, entity: str, attribute: str) -> str:
     return f"txt.{similarity}.{entity}.{attribute}"
 
 
+def mark_capitals(text: str) -> str:
+    """Return a part of a table's name with marked capitals; texts that differ only in case name one table in DuckDB."""
+    return re.sub("[A-Z]", r"^\g<0>", text)
+
+
 def domain_table(domain: str) -> str:
     """Return the name of the table of a domain; its columns are `code`, `value`."""
     return f"dom.{domain}"

@@ -31,8 +31,8 @@ from relcrf.model.expressions import (
     optional_conjunction,
 )
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.rules import all_templates
-from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Template
+from relcrf.model.rules import rule_to_template
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Rule, Template
 from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
 from relcrf.model.typing import NameScope
 
@@ -53,8 +53,11 @@ class PartialDeclaration(DeclarationTokens):
     @cached_property
     def template(self) -> Template | None:
         """The template that a `gate` declaration names; None for other declarations."""
-        is_gate = self.keyword == "gate"
-        return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
+        if self.keyword != "gate":
+            return None
+        declared: tuple[Template | Rule, ...] = (*self.spec.templates, *self.spec.rules)
+        found = next((each for each in declared if each.name == self.name), None)
+        return rule_to_template(found, self.spec, self.name) if isinstance(found, Rule) else found
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:

@@ -45,9 +45,9 @@ class Workspace:
         known, path = document.texts[source].text, document.source_path(source)
         opened = next((d for d in self.open_documents.values() if d.path == path), None)
         if opened is not None or path is None:
-            return opened is None or known == opened.text.text
+            return opened is None or _have_equal_lines(known, opened.text.text)
         try:
-            return known == path.read_text(encoding="utf-8")
+            return _have_equal_lines(known, path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
 
@@ -57,13 +57,13 @@ class Workspace:
         if symbol.namespace is Namespace.BINDER:
             return found
         sites = _declaration_sites(document, symbol)
-        seen = {(document.source_path(o.source), o.start) for _, o in found}
-        paths = {path for path, _ in sites}
+        seen = {_location(document, o) for _, o in found}
+        paths = {path for path, _, _ in sites}
         for other in self._iterate_models(document):
             may_share = other.path in paths or ("include" in other.text.text and paths & other.included_paths)
             if other.path != document.path and may_share and sites & _declaration_sites(other, symbol):
                 for o in other.index.occurrences(symbol):
-                    if (location := (other.source_path(o.source), o.start)) not in seen:
+                    if (location := _location(other, o)) not in seen:
                         seen.add(location)
                         found.append((other, o))
         return found
@@ -98,9 +98,20 @@ def _modification_times(document: Document) -> tuple[int, ...]:
     return tuple(os.stat(path).st_mtime_ns if path.is_file() else 0 for path in paths)
 
 
-def _declaration_sites(document: Document, symbol: Symbol) -> set[tuple[Path | None, int]]:
-    """Return the files and offsets of the declarations of a symbol."""
-    return {(document.source_path(o.source), o.start) for o in document.index.declarations(symbol)}
+def _have_equal_lines(text: str, other: str) -> bool:
+    """Return True if two texts are equal, or differ only in their line breaks (those of files are read as `\\n`)."""
+    return text.replace("\r\n", "\n") == other.replace("\r\n", "\n")
+
+
+def _location(document: Document, occurrence: Occurrence) -> tuple[Path | None, int, int]:
+    """Return the file, line and column of an occurrence. Its offset depends on the line breaks; see `_have_equal_lines`."""
+    span = document.texts[occurrence.source].span(occurrence.start, occurrence.stop)
+    return document.source_path(occurrence.source), span.line, span.column
+
+
+def _declaration_sites(document: Document, symbol: Symbol) -> set[tuple[Path | None, int, int]]:
+    """Return the locations of the declarations of a symbol."""
+    return {_location(document, o) for o in document.index.declarations(symbol)}
 
 
 def _find_models(folders: list[Path]) -> Iterator[Path]:

@@ -115,16 +115,17 @@ class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unu
         """Return the ground graph without other labels of the attribute than those of the keys `X`.
 
         Raises:
-            DataError: if `y` does not contain a label for each key, or a label is not a value of the attribute.
+            DataError: if `y` does not contain a label for each key, a label is not a value of the attribute, or a key has
+                different labels.
         """
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
-        if y is None or len(y) != len(variables):
-            message = f"X has {len(variables):,} keys and y has {0 if y is None else len(y):,} labels"
-            raise DataError(Diagnostic("E366", message, hint="pass one label for each key"))
+        labels = _label_array(y, len(variables))
+        found, numbers = self._read_labels(block, labels)
+        _require_equal_labels(grounding, variables, found if numbers is None else numbers)
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
-        states[variables], numbers = self._read_labels(block, y)
+        states[variables] = found
         given = None
         if numbers is not None:
             given = grounding.numbers.copy()
@@ -133,8 +134,8 @@ class AbstractRelationalEstimator(BaseEstimator, ABC):  # type: ignore[misc, unu
         return replace(grounding, states=states, given_numbers=given)
 
     @abstractmethod
-    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the states of labels, and their numbers if the attribute is a number.
+    def _read_labels(self, block: VariableBlock, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the states of labels, shape (n,), and their numbers if the attribute is a number.
 
         Raises:
             DataError: if a label is not a value of the attribute.
@@ -249,7 +250,7 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
         """
         return self._learn(X, y)
 
-    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_labels(self, block: VariableBlock, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         states = _label_codes(block, y)
         values = _convert_values(block.values, y)
         self._order = np.array(_sort_order(values.tolist()))
@@ -297,10 +298,15 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
         """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
 
         Without `tables`, all of these labels are hidden during prediction.
+
+        Raises:
+            DataError: if a key or label is unknown, or X and y differ in length.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
-            return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+            states = self._order[self.predict_proba(X).argmax(axis=1)]
+            labels = _label_codes(self._block(self._training_grounding()), _label_array(y, len(states)))
+            return float(np.average(states == labels, weights=sample_weight))
         grounding = self.fit_.ground(X)
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return prediction.score(self.attribute).accuracy
@@ -328,12 +334,12 @@ class RelationalCRFRegressor(RegressorMixin, AbstractRelationalEstimator):  # ty
         """
         return self._learn(X, y)
 
-    def _read_labels(self, block: VariableBlock, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_labels(self, block: VariableBlock, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         try:
-            numbers = np.asarray(y, dtype=np.float64)
+            numbers = y.astype(np.float64)
         except (TypeError, ValueError):
             numbers = np.array([np.nan])
-        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+        if not np.isfinite(numbers).all():
             message = f"a label of {block.name} is not a finite number"
             raise DataError(Diagnostic("E366", message, hint="pass one number for each key"))
         return np.zeros(len(numbers), dtype=np.int32), numbers
@@ -388,7 +394,7 @@ def _frame_converter(data: Any, library: str | None) -> Callable[[Frame], Any]:
     """
     if library is not None and library != "default":
         return _FRAME_CONVERTERS[library]
-    tables = data.values() if isinstance(data, Mapping) else ()
+    tables = data.values() if isinstance(data, Mapping) else (data,)
     packages = (type(table).__module__.partition(".")[0] for table in tables)
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 
@@ -399,9 +405,16 @@ def _key_column(X: Any, key: str) -> Any:
 
 
 def _key_texts(X: Any, key: str) -> list[str]:
-    """Return the keys as strings, from the column named `key` or from the only column."""
+    """Return the keys as strings, from the column named `key` or from the only column.
+
+    Raises:
+        DataError: if X is a single value.
+    """
     column = X[_key_column(X, key)] if hasattr(X, "columns") else X
     cells = np.asarray(column, dtype=object)
+    if not cells.ndim:
+        message = f"X has type {type(X).__name__} and is not a list of keys"
+        raise DataError(Diagnostic("E366", message, hint="pass a list, an array or a data frame with the key column"))
     return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
@@ -419,13 +432,41 @@ def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.nd
     return block.start + indices
 
 
-def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
+def _label_array(y: Any, n_keys: int) -> np.ndarray:
+    """Return the labels as an array of shape (n_keys,).
+
+    Raises:
+        DataError: if `y` does not contain a label for each key.
+    """
+    labels = np.asarray([] if y is None else y)
+    if labels.shape != (n_keys,):
+        found = f"{len(labels):,} labels" if labels.ndim == 1 else f"the shape {labels.shape}"
+        raise DataError(
+            Diagnostic("E366", f"X has {n_keys:,} keys and y has {found}", hint="pass one label for each key")
+        )
+    return labels
+
+
+def _require_equal_labels(grounding: Grounding, variables: np.ndarray, labels: np.ndarray) -> None:
+    """Require that a key that occurs several times, as in a bootstrap sample, has the same label each time.
+
+    Raises:
+        DataError: if a key has different labels.
+    """
+    _, first, inverse = np.unique(variables, return_index=True, return_inverse=True)
+    if (different := np.flatnonzero(labels != labels[first[inverse]])).size:
+        (name,) = grounding.variable_names(variables[different[:1]])
+        message = f"X contains the key of {name} more than once, with different labels"
+        raise DataError(Diagnostic("E366", message, hint="pass one label for each entity"))
+
+
+def _label_codes(block: VariableBlock, y: np.ndarray) -> np.ndarray:
     """Return the state index of each label.
 
     Raises:
         DataError: if a label is not a value of the attribute.
     """
-    texts = [_label_text(label) for label in np.asarray(y).tolist()]
+    texts = [_label_text(label) for label in y.tolist()]
     message = f"'{{}}' is not a value of {block.name}"
     return _find_positions(texts, block.values, message, f"the values are {listing(block.values)}").astype(np.int32)
 
@@ -447,9 +488,9 @@ def _label_text(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _convert_values(values: Sequence[str], y: Any) -> np.ndarray:
+def _convert_values(values: Sequence[str], y: np.ndarray) -> np.ndarray:
     """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings."""
-    labels = {_label_text(label): label for label in np.asarray(y).tolist()}
+    labels = {_label_text(label): label for label in y.tolist()}
     kind = type(next(iter(labels.values()), ""))
     converted = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
     return np.array(converted, dtype=None if len({type(value) for value in converted}) == 1 else object)
@@ -465,5 +506,5 @@ def _convert_value(kind: type, value: str) -> Any:
         return value == "true"
     try:
         return kind(value)
-    except ValueError:
+    except (TypeError, ValueError):  # e.g. a date is not made from a text
         return value

@@ -88,16 +88,19 @@ def edge_classes(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray] | None:
         row_classes.append(graph.graph.groups[terms.group].features.row_classes(rows))
     # Refine the classes by one factor of each edge at a time, from the first group to the last.
     edge_class = number_rows(*graph.cardinality[graph.edges].T)
+    n_classes = int(edge_class.max(initial=-1)) + 1
     for terms, row_class in zip(graph.edge_terms, row_classes, strict=True):
         if row_class is None:
             return None
-        view = number_rows(row_class, terms.base, terms.stride_row, terms.stride_column) + 1
+        view = number_rows(row_class, terms.base, terms.stride_row, terms.stride_column)
         rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
-        for k in range(int(rank.max(initial=-1)) + 1):
-            has_rank = rank == k
-            edge_view = np.zeros(graph.n_edges, dtype=np.int64)
-            edge_view[terms.target[has_rank]] = view[has_rank]
-            edge_class = number_rows(edge_class, edge_view)
+        for chosen in np.split(np.argsort(rank, kind="stable"), np.cumsum(np.bincount(rank))[:-1]):
+            # These terms are the factors of one rank; only their edges receive new classes.
+            edges = terms.target[chosen]
+            refined = number_rows(edge_class[edges], view[chosen])
+            edge_class[edges] = n_classes + refined
+            n_classes += int(refined.max(initial=-1)) + 1
+    edge_class = number_rows(edge_class)
     first = _first_members(edge_class)
     order = np.argsort(first)
     rank_of_class = np.empty(len(order), dtype=np.int32)

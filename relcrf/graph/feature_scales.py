@@ -60,7 +60,8 @@ def limit_extremes(graph: FactorGraph) -> FactorGraph:
     scales = column_scales(graph.groups)
 
     def limit(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        bound = LIMIT_RATIO * scale
+        # The values keep their type, which shards require; the bounds are powers of 2, so that they are exact in each type.
+        bound = np.minimum(LIMIT_RATIO * scale, np.finfo(values.dtype).max).astype(values.dtype)
         return np.clip(values, -bound, bound) if exceed(values, bound) else values
 
     def limit_group(group: FactorGroup) -> FactorGroup:

@@ -34,10 +34,7 @@ def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.nd
             for row in np.flatnonzero(np.isin(target_offsets, offsets))
         ]
         return np.concatenate([EMPTY, *row_factors])
-    column = scope[slot]
-    if slot == 0:  # factors are sorted by the first variable
-        first, stop = (int(np.searchsorted(column, np.int32(variable), side)) for side in ("left", "right"))
-        return np.arange(first, stop)
+    column = scope[slot]  # the factors of chosen candidates are not sorted by their variables
     chunks = [
         start + np.flatnonzero(read_rows(column, start, start + CHUNK_FACTORS) == variable)
         for start in range(0, len(column), CHUNK_FACTORS)

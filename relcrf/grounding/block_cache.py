@@ -37,8 +37,9 @@ from relcrf.json_values import from_json_value
 from relcrf.language.render import render_declaration
 from relcrf.model.spec import Gate, ModelSpec, Template
 
-FORMAT_VERSION = 3
-"""Version of the file layout. It is part of the hash, so that folders of another version are not read."""
+FORMAT_VERSION = 4
+"""Version of the file layout and of the rules by which inputs determine blocks. It is part of the hash, so that folders of
+another version are not read."""
 
 LOCK_NAME = ".lock"
 """Name of the lock file of the cache folder."""
@@ -72,7 +73,7 @@ def compute_cache_key(
             name: [table_content_hash(bound, location) for location in table_locations]
             for name, table_locations in locations.items()
         },
-        "domains": {name: bound.domains[name] for name in sorted(names) if name in bound.domains},
+        "domains": {name: [*bound.domains[name]] for name in sorted(names) if name in bound.domains},
         "variables": [[v.name, v.start, v.count, list(v.values)] for v in variables if v.owner in names],
         "statistics": {name: values.tolist() for name, values in sorted(bound.given_statistics.items())},
         "tokens": {name: bound.tokens.get(name) for name in sorted(bound.given_statistics)},

@@ -26,9 +26,6 @@ from relcrf.grounding.plan import Column, Condition, Scan
 CHUNK_ROWS = 1 << 20
 """Number of rows of a column that are read at a time; it bounds the memory."""
 
-MAX_EXACT = 2.0**53
-"""Limit up to which sums of integers are exact in double precision."""
-
 
 @dataclass
 class DegreeCache:

@@ -35,7 +35,7 @@ from relcrf.grounding.propagation import (
     multiply_by_idf,
     propagation_matrix,
 )
-from relcrf.grounding.value_names import component_names, feature_value, find_values
+from relcrf.grounding.value_names import component_names, feature_value, find_values, statistics_name
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.functions import TABLE_STATISTICS
@@ -140,9 +140,11 @@ class ValueComputer:
             columns = {"vid": vid, "code": entries.indices.astype(np.int32), "count": entries.data.astype(np.float32)}
         else:
             assert isinstance(values, np.ndarray)
-            known = np.where(np.isnan(values), 0.0, values)
+            if _is_standardised(scope.spec, node):
+                values = np.where(np.isnan(values), 0.0, values)
             columns = {"vid": np.arange(n, dtype=np.int32)}
-            columns |= {f"v{d}": np.ascontiguousarray(known[:, d]) for d in range(known.shape[1])}
+            # DuckDB reads a NaN of a registered array as null.
+            columns |= {f"v{d}": np.ascontiguousarray(values[:, d]) for d in range(values.shape[1])}
         self.bound.register_columns(table, columns)
         if used_learned_features(scope.spec, [node]):
             self.bound.learned_names.add(table)
@@ -244,13 +246,13 @@ class ValueComputer:
         """Apply a function to the values; use the statistics of the training data if the model is trained."""
         if node.name == "normalise":
             return divide_by_norm(values)
-        _, name = find_values(node, scope)
+        name = statistics_name(node, scope)
         statistics = self.bound.statistics
         if used_learned_features(scope.spec, [node]):
             self.bound.learned_names.add(name)
         if node.name == "tfidf":
-            assert not isinstance(values, np.ndarray)
-            return multiply_by_idf(values, statistics.setdefault(name, inverse_document_frequencies(values)))
+            counts = csr_array(values)  # `multiply` returns a dense matrix if the bags have many values
+            return multiply_by_idf(counts, statistics.setdefault(name, inverse_document_frequencies(counts)))
         assert isinstance(values, np.ndarray)
         if node.name in ("quantiles", "spline"):
             (numbers,) = values.T
@@ -352,6 +354,13 @@ class ValueComputer:
             hint = "use fewer hops or a relation with fewer tuples, or raise the budget with --budget"
             raise BudgetError(Diagnostic("E320", message, self.span, hint))
         return multiply(step, values)
+
+
+def _is_standardised(spec: ModelSpec, node: e.Expression) -> bool:
+    """Return True if a value is the result of `standardise`, also as a feature, in which missing numbers are 0."""
+    if isinstance(node, e.Atom) and (feature := spec.feature(node.relation)) is not None:
+        return not isinstance(feature.definition, LearnedDefinition) and _is_standardised(spec, feature_value(feature))
+    return isinstance(node, e.FunctionCall) and node.name == "standardise"
 
 
 def _n_bytes(values: np.ndarray | csr_array | None) -> int:

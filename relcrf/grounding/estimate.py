@@ -21,7 +21,7 @@ from relcrf.data.names import ARGUMENT_COLUMN
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import plan as p
 from relcrf.grounding import sql
-from relcrf.grounding.degrees import MAX_EXACT, DegreeCache, argument_columns, multiply_vectors
+from relcrf.grounding.degrees import DegreeCache, argument_columns, multiply_vectors
 from relcrf.grounding.hubs import describe_worst_hub
 from relcrf.model.nodes import walk
 
@@ -254,7 +254,10 @@ def _bound_rows(degrees: DegreeCache, plan: p.Plan) -> int:
 
 
 def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
-    """Count the rows of a join tree: from degrees if each edge is one pair of columns of dense indices, otherwise by SQL."""
+    """Count the rows of a join tree: from degrees if each edge is one pair of columns of dense indices, otherwise by SQL.
+
+    Numbers above 2**53 are rounded, because they exceed the range of integers: a hub with 1,000 rows in 14 scans has 1e42 rows.
+    """
     columns = {c for _, pairs in tree.parent_edges.values() for pair in pairs for c in pair}
     is_plain = all(len(pairs) == 1 for _, pairs in tree.parent_edges.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):
@@ -267,9 +270,7 @@ def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
                 child_rows[parent_key] = vector if known is None else multiply_vectors(known, vector)
             return degrees.count_subtree_rows(tree.scans[alias], key, child_rows, tree.conditions[alias])
 
-        n_rows = float(count_rows(next(iter(tree.scans)), None)[0])
-        if n_rows < MAX_EXACT:
-            return int(n_rows)
+        return int(count_rows(next(iter(tree.scans)), None)[0])
     ((n,),) = degrees.bound.connection.execute(_tree_count_sql(tree)).fetchall()
     return int(n or 0)
 
@@ -277,7 +278,7 @@ def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
 def _tree_count_sql(tree: _JoinTree) -> str:
     def subtree_sql(alias: str, keys: list[p.Column]) -> str:
         """Return SQL that counts the joined rows of the subtree of a scan, grouped by the columns `keys` of the scan."""
-        joins, product = "", "1::HUGEINT"
+        joins, product = "", "1::DOUBLE"
         for child, pairs in tree.children(alias):
             on = " AND ".join(
                 f"{child}.{quoted(child_key.name)} = {alias}.{quoted(parent_key.name)}"

@@ -15,6 +15,7 @@ import numpy as np
 from relcrf.columns.texts import MAX_HELD_TEXTS, TextRows
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
+from relcrf.data.names import mark_capitals
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.group_builder import DenseKeyMap
@@ -115,7 +116,7 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
             has_fixed_values = False
             index = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
             _, term, kind = outputs[index]
-            table = f"key.{lowered.template.name}.{key.output}"
+            table = f"key.{mark_capitals(lowered.template.name)}.{key.output}"
             key_texts = _create_code_table(bound, lowered.plan, term, kind, table)
             outputs[index] = (key.output, Lookup(table, "code", "value", term), "integer")
         texts.append(key_texts)

@@ -72,7 +72,7 @@ class TemplatePlan:
     @property
     def stored_bindings(self) -> int:
         """The number of stored bindings: the bindings of a single row if the factors repeat for every row."""
-        return self.bindings // self.rows
+        return self.bindings // max(self.rows, 1)  # a relation without entities has no rows
 
 
 @reraises_plugin_errors

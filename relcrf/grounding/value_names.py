@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from relcrf.data.names import bag_table, value_table
+from relcrf.data.names import bag_table, mark_capitals, value_table
 from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.spec import Feature, feature_operands
@@ -21,9 +21,20 @@ ENTITY = "$"
 
 def find_values(node: e.Expression, scope: NameScope) -> tuple[str, str]:
     """Return the name of the entity on which an expression depends, and the table of the expression's values."""
+    name, text = _separate_entity(node, scope)
+    return name, value_table(scope.type_names[name], mark_capitals(text))
+
+
+def statistics_name(node: e.Expression, scope: NameScope) -> str:
+    """Return the name of the statistics of a function such as `tfidf(...)`, under which trained models contain them."""
+    name, text = _separate_entity(node, scope)
+    return value_table(scope.type_names[name], text)
+
+
+def _separate_entity(node: e.Expression, scope: NameScope) -> tuple[str, str]:
+    """Return the name of the entity on which an expression depends, and the text of the expression without this name."""
     (name,) = e.names_in(node) & set(scope.type_names)
-    text = render_expression(e.rename_names(node, {name: ENTITY}))
-    return name, value_table(scope.type_names[name], text)
+    return name, render_expression(e.rename_names(node, {name: ENTITY}))
 
 
 def find_bag(node: e.Expression, scope: NameScope) -> tuple[str, str]:

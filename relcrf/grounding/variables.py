@@ -94,7 +94,7 @@ def create_random_tables(bound: BoundModel, context: LoweringContext, budget: in
     Raises:
         BudgetError: if a relation has more tuples than the budget.
     """
-    for relation in bound.spec.random_relations:
+    for relation in context.spec.random_relations:
         plan = lower_random_relation(relation, context)
         check_budget(DegreeCache(bound), plan, budget, relation.name, relation.span)
         table, listed = quoted(relation_table(relation.name)), quoted(listed_table(relation.name))

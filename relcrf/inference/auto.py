@@ -20,13 +20,10 @@ from relcrf.inference.result import (
     Marginals,
     Observer,
     PartitionFunction,
-    Verdict,
     ignore_progress,
+    worst_verdict,
 )
 from relcrf.settings import setting_names
-
-STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
-"""Statuses of verdicts from best to worst; the status of a graph is the worst status of the components."""
 
 
 class MethodAssignment(NamedTuple):
@@ -179,7 +176,7 @@ class Auto(AbstractInference):
             states[subset.nodes] = best.states
             score, bound = score + best.score, bound + best.bound
             verdicts.append(best.verdict)
-        return MapStates(score, states, bound, _worst_verdict(verdicts))
+        return MapStates(score, states, bound, worst_verdict(verdicts))
 
 
 def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
@@ -212,12 +209,4 @@ def _add_partitions(parts: list[PartitionFunction]) -> PartitionFunction:
     total, lower, upper = (
         float(sum(getattr(part, name) for part in parts)) for name in ("log_partition", "lower", "upper")
     )
-    return PartitionFunction(total, _worst_verdict([part.verdict for part in parts]), lower, upper)
-
-
-def _worst_verdict(verdicts: list[Verdict]) -> Verdict:
-    if not verdicts:
-        return Verdict("exact")
-    status = max((v.status for v in verdicts), key=STATUS_ORDER.index)
-    remark = "; ".join(dict.fromkeys(v.remark for v in verdicts if v.remark))
-    return Verdict(status, max(v.iterations for v in verdicts), max(v.residual for v in verdicts), remark)
+    return PartitionFunction(total, worst_verdict([part.verdict for part in parts]), lower, upper)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.errors import listing
 from relcrf.graph.scope_components import label_scope_components
 from relcrf.graph.scopes import Scopes
@@ -190,7 +190,12 @@ def build_clique_tree(scopes: Scopes, stage: np.ndarray, memory: int, max_cells:
     parts = [(found.order, np.diff(found.start), found.member), *searched.values()]
     order, sizes, member = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     is_kept = np.concatenate((is_kept, np.ones(len(order) - len(is_kept), dtype=np.bool_)))
-    maximal = MaximalCliques(*elimination.maximal_cliques(stage, order, offsets(sizes), member, is_kept))
+    # The nodes of a stage precede those of later stages in each component; after this, they do so in the whole graph.
+    by_stage = np.argsort(stage[order], kind="stable")
+    start = offsets(sizes[by_stage])
+    member = member[entries_of_runs(offsets(sizes), by_stage)]
+    order, is_kept = order[by_stage], is_kept[by_stage]
+    maximal = MaximalCliques(*elimination.maximal_cliques(stage, order, start, member, is_kept))
     return CliqueTree(scopes, component, errors, memory, max_cells, arrange_cliques(scopes, order, maximal))
 
 

@@ -151,7 +151,7 @@ class JunctionTree(AbstractInference):
         table = np.searchsorted(starts, cliques.source[is_table])
         np.add.at(spread, clique, np.where(top > -np.inf, top - least, 0.0)[table])
         sizes = np.diff(starts, append=len(values))
-        np.copyto(values, np.exp(values - np.repeat(shift, sizes)), where=~np.repeat(is_agreement, sizes))
+        np.exp(values - np.repeat(shift, sizes), out=values, where=~np.repeat(is_agreement, sizes))
         return float(np.where(is_agreement, 0.0, top).sum())
 
     def marginals(self, potentials: Potentials) -> Marginals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,9 +29,9 @@ class Verdict:
     remark: str = ""
 
     def __str__(self) -> str:
-        if self.status == "exact":
-            return "exact"
-        text = f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
+        text = self.status
+        if self.status != "exact":
+            text = f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
         return f"{text}; {self.remark}" if self.remark else text
 
     @property
@@ -42,6 +42,19 @@ class Verdict:
         """Raise KeyboardInterrupt if Ctrl-C has interrupted the method, for callers that cannot use an unfinished result."""
         if self.status == "interrupted":
             raise KeyboardInterrupt
+
+
+STATUS_ORDER = ("exact", "converged", "not converged", "diverged", "interrupted")
+"""Statuses of verdicts from best to worst; an interruption is the worst, so that no caller continues after Ctrl-C."""
+
+
+def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on results that are combined: the worst status, the largest numbers, and all remarks."""
+    if not verdicts:
+        return Verdict("exact")
+    status = max((v.status for v in verdicts), key=STATUS_ORDER.index)
+    remark = "; ".join(dict.fromkeys(v.remark for v in verdicts if v.remark))
+    return Verdict(status, max(v.iterations for v in verdicts), max(v.residual for v in verdicts), remark)
 
 
 class UnsupportedGraphError(ValueError):

@@ -349,7 +349,7 @@ def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[
         hint = "declare one parameter with an entity type, such as (p: Page)"
         yield Diagnostic("E146", f"the feature '{feature.name}' is not of a single entity", feature.span, hint)
         return
-    cycle = find_cycle(feature.name, {other.name: _used_features(spec, other) for other in spec.features})
+    cycle = find_cycle(feature.name, spec.used_features)
     if cycle:
         notes = (" -> ".join(cycle),) if len(cycle) > 2 else ()
         hint = "define it by attributes, relations and other features"
@@ -357,7 +357,10 @@ def check_feature_definition(spec: s.ModelSpec, feature: s.Feature) -> Iterator[
         return
     if isinstance(feature.definition, s.LearnedDefinition):
         problems = list(_check_learned_definition(spec, feature, feature.definition))
-        yield from problems or _check_declared_type(spec, feature)
+        yield from problems
+        scope = NameScope(spec, feature.parameters, None)
+        if not problems and not _has_broken_reference(scope, feature.definition.target):
+            yield from _check_declared_type(spec, feature)
         return
     propagation = feature.definition if isinstance(feature.definition, s.FeaturePropagation) else None
     value = propagation.operand if propagation is not None else feature.definition
@@ -463,14 +466,14 @@ def check_not_learned(spec: s.ModelSpec, by: tuple[e.Expression, ...], subject: 
 
 def _is_invalid_feature(spec: s.ModelSpec, feature: s.Feature) -> bool:
     """Return True if a feature, or a feature that it uses, has errors; these are reported at the declaration."""
-    if not has_known_types(spec, feature.parameters) or any(check_feature_definition(spec, feature)):
-        return True
-    used = (spec.feature(name) for name in _used_features(spec, feature))
-    return any(other is not None and _is_invalid_feature(spec, other) for other in used)
-
-
-def _used_features(spec: s.ModelSpec, feature: s.Feature) -> set[str]:
-    return {n.relation for n in walk(feature.definition) if isinstance(n, e.Atom) and spec.feature(n.relation)}
+    if feature.name not in spec.feature_errors:
+        used = (spec.feature(name) for name in spec.used_features[feature.name])
+        spec.feature_errors[feature.name] = (
+            not has_known_types(spec, feature.parameters)
+            or any(check_feature_definition(spec, feature))
+            or any(other is not None and _is_invalid_feature(spec, other) for other in used)
+        )
+    return spec.feature_errors[feature.name]
 
 
 def _check_propagation(spec: s.ModelSpec, propagation: s.FeaturePropagation, entity: str) -> Iterator[Diagnostic]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 from relcrf.errors import ModelError
@@ -152,7 +152,7 @@ class _DeclarationLayout:
         self.hanging_indent = max((len("".join(self._with_spaces(k))) for k in keywords if k), default=3) + 1
         for indent, tokens in parts:
             for comment in tokens[0].leading_comments:
-                yield indent + comment, ""
+                yield (INDENT if tokens[0].text == "}" else indent) + comment, ""
             yield from self._wrap_row(indent, tokens)
 
     def _attribute_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
@@ -215,8 +215,10 @@ class _DeclarationLayout:
             hang = indent + " " * self.hanging_indent
         else:
             hang = indent + INDENT
-        line, length, is_first = indent, len(indent + "".join(words)), True
+        starts = list(accumulate(map(len, words), initial=0))
+        line, length, is_first = indent, len(indent) + starts[-1], True
         breaks = _find_breaks(words, tokens, len(hang))
+        following = dict(pairwise([*breaks, len(words)]))
         for k, (token, word) in enumerate(zip(tokens, words, strict=True)):
             if k and token.leading_comments:
                 if line.strip():
@@ -224,19 +226,18 @@ class _DeclarationLayout:
                 for comment in token.leading_comments:
                     yield hang + comment, ""
                 line, is_first = hang, True
-            remaining = "".join(words[k:]).rstrip()
-            if k in breaks and k > 1 and length > MAX_LINE_WIDTH and line.strip():
-                following = min((j for j in breaks if j > k), default=len(words))
-                if len(line + "".join(words[k:following])) > MAX_LINE_WIDTH:
-                    yield line, ""
-                    line, is_first = hang + INDENT * breaks[k], True
-                    length = len(line + remaining)
+            remaining = starts[-1] - starts[k]
+            may_break = k in breaks and k > 1 and length > MAX_LINE_WIDTH and line.strip()
+            if may_break and len(line) + starts[following[k]] - starts[k] > MAX_LINE_WIDTH:
+                yield line, ""
+                line, is_first = hang + INDENT * breaks[k], True
+                length = len(line) + remaining
             line += word.lstrip() if is_first else word
             is_first = False
             if token.trailing_comment:
                 yield line, token.trailing_comment
                 line, is_first = hang, True
-                length = len(hang + remaining)
+                length = len(hang) + remaining
         if line.strip():
             yield line, ""
 

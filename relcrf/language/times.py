@@ -42,12 +42,14 @@ def _are_comparable(one: t.AttributeType, other: t.AttributeType) -> bool:
 
 def check_as_of(spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation | s.Feature) -> Iterator[Diagnostic]:
     """Validate the clause `as of` of a declaration that is valid without this clause."""
-    if declaration.as_of is None or any(check_times(spec)):
+    if declaration.as_of is None:
         return
     try:
         restricted = restrict(spec, declaration)
     except AsOfError as error:
         yield error.diagnostic
+        return
+    if any(check_times(spec)):  # the comparisons of times have the same errors
         return
     if isinstance(restricted, s.Template):
         yield from clauses.check_template(spec, restricted)

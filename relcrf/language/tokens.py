@@ -321,11 +321,10 @@ class _DeclarationSplitter:
 
     def _indent(self, k: int) -> str | None:
         """Return the white space before token `k` if it is the first token of its line; otherwise None."""
-        start = self.code[k].start
-        if self.text[start - 1 : start] not in ("", "\n", " ", "\t"):
-            return None
-        before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
-        return None if before.strip(" \t") else before
+        before = self.text[self.code[k - 1].stop if k else 0 : self.code[k].start]
+        is_first = k == 0 or "\n" in before
+        indent = before[before.rfind("\n") + 1 :]
+        return indent if is_first and not indent.strip(" \t") else None
 
     def _text_before(self, k: int) -> str:
         """Return the text between a token and its predecessor."""

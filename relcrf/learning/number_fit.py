@@ -54,14 +54,16 @@ class NumberProblem:
 
     @cached_property
     def location(self) -> np.ndarray:
-        """Mean and deviation of the known numbers of each attribute, shape (n_attributes, 2); 0 and 1 without numbers."""
+        """Mean and deviation of the known numbers of each attribute, shape (n_attributes, 2); 0 and 1 without numbers.
+
+        The deviation of equal numbers is set to 1.
+        """
         known = ~np.isnan(self.values)
         out = np.tile([0.0, 1.0], (self.n_attributes, 1))
         for k in range(self.n_attributes):
             values = self.values[known & (self.graph.attribute == k)]
-            if len(values):
-                deviation = float(values.std())
-                out[k] = values.mean(), deviation if deviation > 0.0 else 1.0
+            if len(values):  # the deviation of equal numbers may be a rounding error
+                out[k] = values.mean(), values.std() if np.ptp(values) > 0.0 else 1.0
         return out
 
     @cached_property

@@ -29,19 +29,25 @@ from relcrf.model.typing import NameScope
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
     """Inline includes, convert rules to templates, extract each `or` that binds names, and return the new model."""
     declarations: list[Declaration] = []
-    templates = iter(all_templates(spec))
+    templates, used_names = iter(all_templates(spec)), set[str]()
     for declaration in spec.all_declarations:
         if isinstance(declaration, Template | Rule):
-            declarations += _extract_from(spec, next(templates))
+            declarations += _extract_from(spec, next(templates), used_names)
         elif isinstance(declaration, RandomRelation | DerivedRelation):
-            declarations += _extract_from(spec, declaration)
+            declarations += _extract_from(spec, declaration, used_names)
         else:
             declarations.append(declaration)
     return ModelSpec(tuple(declarations), source=spec.source)
 
 
-def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | DerivedRelation) -> Iterator[Declaration]:
-    """Yield the relations extracted from the disjunctions of a declaration, followed by the rewritten declaration."""
+def _extract_from(
+    spec: ModelSpec, declaration: Template | RandomRelation | DerivedRelation, used_names: set[str]
+) -> Iterator[Declaration]:
+    """Yield the relations extracted from the disjunctions of a declaration, followed by the rewritten declaration.
+
+    Args:
+        used_names: names of the extracted relations in lower case, to which the new names are added.
+    """
     where = declaration.definition if isinstance(declaration, DerivedRelation) else declaration.where
     if isinstance(where, NearestNeighbours):
         yield declaration
@@ -57,7 +63,7 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
             names = names_in(part) & ({*scope.binders} | set().union(*(names_in(p) for p in others)))
             shared = [name for name in scope.type_names if name in names]
             if _should_extract(part, others, set(shared)):
-                relation_name = f"{declaration.name}, or {k + 1}"
+                relation_name = _unused_name(f"{declaration.name}, or {k + 1}", used_names)
                 parameters = tuple(Parameter(name, scope.type_names[name]) for name in shared)
                 yield DerivedRelation(relation_name, parameters, _with_order(part, others, set(shared)), span=part.span)
                 parts[k] = e.Atom(relation_name, tuple(e.Name(name) for name in shared), span=part.span)
@@ -65,6 +71,14 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
         yield replace(declaration, definition=conjunction(parts))
     else:
         yield replace(declaration, where=optional_conjunction(parts))
+
+
+def _unused_name(name: str, used_names: set[str]) -> str:
+    """Return a new name; a template may have the name of a relation, and DuckDB compares names of tables without case."""
+    names = (name, *(f"{name} ({number})" for number in range(2, len(used_names) + 3)))
+    unused = next(each for each in names if each.lower() not in used_names)
+    used_names.add(unused.lower())
+    return unused
 
 
 def _should_extract(disjunction: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:

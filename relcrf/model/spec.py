@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias, TypeVar
 
 from relcrf.errors import Source, Span
-from relcrf.model.expressions import Expression, FunctionCall, Name, Spanned
+from relcrf.model.expressions import Atom, Expression, FunctionCall, Name, Spanned
 from relcrf.model.nodes import walk
-from relcrf.model.types import AttributeType, Bool, Real
+from relcrf.model.types import AttributeType, Bool, Real, ValueType
 
 
 @lru_cache(maxsize=4096)
@@ -345,11 +345,15 @@ class ModelSpec:
     Args:
         included: the declarations of the included files.
         source: the text of the model, if it was parsed.
+        feature_types: the cached types of features, by name.
+        feature_errors: whether a feature or a feature that it uses has errors, cached by name.
     """
 
     declarations: tuple[Declaration, ...]
     included: tuple[Declaration, ...] = field(default=(), compare=False, repr=False, kw_only=True)
     source: Source | None = field(default=None, compare=False, repr=False, kw_only=True)
+    feature_types: dict[str, ValueType] = field(default_factory=dict, init=False, compare=False, repr=False)
+    feature_errors: dict[str, bool] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def all_declarations(self) -> tuple[Declaration, ...]:
@@ -405,6 +409,13 @@ class ModelSpec:
         """Return a feature declaration, or None."""
         declaration = self._by_name.get(name)
         return declaration if isinstance(declaration, Feature) else None
+
+    @cached_property
+    def used_features(self) -> dict[str, set[str]]:
+        """The names of the features that each feature uses directly, by its name."""
+        names = {feature.name for feature in self.features}
+        atoms = {f.name: (n.relation for n in walk(f.definition) if isinstance(n, Atom)) for f in self.features}
+        return {name: names.intersection(used) for name, used in atoms.items()}
 
     @cached_property
     def inline_domains(self) -> tuple[RangeDomain, ...]:

@@ -170,7 +170,7 @@ class NameScope:
         raise TypeCheckError("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
     def _unknown_name_error(self, name: str, node: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
-        names = [*self.type_names, *self.spec.constants]
+        names = [*self.type_names, *self.spec.constants, *(t.BOOL_VALUES if expected == t.Bool() else ())]
         if isinstance(expected, t.DomainType | t.String | t.Date | t.Time | t.Datetime):
             return TypeCheckError(
                 "E104", f"unknown name '{name}'", node, f'write a value of {expected} in quotes: "{name}"'
@@ -207,7 +207,8 @@ class NameScope:
             case e.Atom(name):
                 self._check_arguments(expression)
                 if (feature := self.spec.feature(name)) is not None:
-                    return feature_type(self.spec, feature)
+                    known = self.spec.feature_types
+                    return known[name] if name in known else known.setdefault(name, feature_type(self.spec, feature))
                 relation = self.spec.relation(name)
                 return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
             case e.TupleAttribute(atom, name):
@@ -242,18 +243,17 @@ class NameScope:
     def _aggregate_type(self, node: e.Aggregate) -> t.ValueType:
         inner_scope = self.aggregate_scope(node)
         inner_scope._require_bool(node.where)
-        if node.function == "exists":
-            return t.Bool()
-        if node.function == "count":
+        if node.function in ("exists", "count"):
             for term in node.terms:
                 if (
                     not isinstance(term, e.Name)
                     or term.name in self.type_names
                     or term.name not in inner_scope.type_names
                 ):
-                    message = "'count' accepts only names that its own 'where' binds"
-                    raise TypeCheckError("E141", message, term, "write: count { q where Link(q, p) }")
-            return t.Integer()
+                    message = f"'{node.function}' accepts only names that its own 'where' binds"
+                    example = "Link(q, p) and q.length > 3" if node.function == "exists" else "q where Link(q, p)"
+                    raise TypeCheckError("E141", message, term, f"write: {node.function} {{ {example} }}")
+            return t.Integer() if node.function == "count" else t.Bool()
         if len(node.terms) != 1:
             message = f"'{node.function}' takes exactly one number"
             raise TypeCheckError("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")

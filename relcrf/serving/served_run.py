@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -13,10 +14,20 @@ from typing import Any, TypeAlias
 
 from relcrf.api import Fit, load_fit
 from relcrf.data.dataset import Dataset
-from relcrf.errors import RelcrfError
+from relcrf.errors import Diagnostic, RelcrfError
 from relcrf.evaluation.explanation import Explanation
 from relcrf.grounding.grounding import Grounding
 from relcrf.serving.predictor import Predictor
+
+logger = logging.getLogger("relcrf.serving")
+
+INTERNAL_ERROR = Diagnostic(
+    "E462", "internal error", hint="the log of the service contains the details; please report them"
+)
+"""The diagnostic for an exception other than `RelcrfError`, of which only the log contains the details."""
+
+_RUN_SUFFIXES = (".json", ".jsonl", ".npy", ".rcrf", ".skops", ".toml")
+"""Suffixes of the files of a run; another file, such as the page of `relcrf report`, does not change the run."""
 
 FileIdentities: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of change in nanoseconds of each file of a run folder."""
@@ -100,11 +111,14 @@ class ServedRun:
     def _reload(self, files: FileIdentities) -> None:
         try:
             self.loaded = self._load(files)
-        except RelcrfError as error:
+        except Exception as error:  # whatever is wrong with the new run, the previous one can answer
             if files != self._read_identities():
                 return  # the folder was replaced while it was read; the next request reads it again
-            self.error, self._rejected = error, files
-            self._report(f"the new run cannot be loaded, and the previous one remains in use: {error}")
+            if not isinstance(error, RelcrfError):
+                logger.error("internal error while a run was loaded", exc_info=error)
+            self.error = error if isinstance(error, RelcrfError) else RelcrfError(INTERNAL_ERROR)
+            self._rejected = files
+            self._report(f"the new run cannot be loaded, and the previous one remains in use: {self.error}")
         else:
             self.error = None
             self._report(f"loaded the new run (backend {self.loaded.fit.learned.backend})")
@@ -117,7 +131,7 @@ class ServedRun:
         """Return the identities of the files; an empty tuple while training replaces the folder."""
         try:
             with os.scandir(self._folder) as entries:
-                stats = [(entry.name, entry.stat()) for entry in entries]
+                stats = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(_RUN_SUFFIXES)]
         except OSError:
             return ()
         return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats))

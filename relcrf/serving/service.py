@@ -27,10 +27,10 @@ from starlette.routing import Route
 
 from relcrf.backends.calibration_labels import require_coverage
 from relcrf.data.dataset import Dataset
-from relcrf.errors import Diagnostic, RelcrfError, listing
+from relcrf.errors import Diagnostic, RelcrfError, listing, suggestion
 from relcrf.serving.openapi import openapi_document
 from relcrf.serving.predictor import MAX_TIMED_REQUESTS
-from relcrf.serving.served_run import LoadedRun, ServedRun
+from relcrf.serving.served_run import INTERNAL_ERROR, LoadedRun, ServedRun
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
 logger = logging.getLogger("relcrf.serving")
@@ -220,6 +220,7 @@ class _Service:
     # Routes
 
     async def _predict(self, request: Request) -> Any:
+        _require_known_parameters(request, "attribute", "coverage")
         query = PredictionQuery(request.query_params.get("attribute"), _read_coverage(request))
         body = await self._read_json(request)
         if not isinstance(body, list):
@@ -402,6 +403,17 @@ def _search_variables(loaded: LoadedRun, text: str) -> dict[str, Any]:
     return {"variables": found[:MAX_FOUND_VARIABLES], "has_more": len(found) > MAX_FOUND_VARIABLES}
 
 
+def _require_known_parameters(request: Request, *names: str) -> None:
+    """Require that the query of a request has no other parameters, such as a misspelled one.
+
+    Raises:
+        RequestError: It has another parameter.
+    """
+    if unknown := next((name for name in request.query_params if name not in names), None):
+        hint = suggestion(unknown, names) or f"the parameters are {listing(names)}"
+        raise _invalid(422, f"unknown query parameter '{unknown}'", hint)
+
+
 def _read_coverage(request: Request) -> float | None:
     """Return the coverage in the query of a request.
 
@@ -493,8 +505,7 @@ def _error_content(error: Exception) -> tuple[int, dict[str, Any]]:
             status, diagnostics = 400, (diagnostic,)
         case _:
             logger.error("internal error in a request", exc_info=error)
-            hint = "the log of the service contains the details; please report them"
-            status, diagnostics = 500, (Diagnostic("E462", "internal error", hint=hint),)
+            status, diagnostics = 500, (INTERNAL_ERROR,)
     return status, {"errors": [each.as_dict() for each in diagnostics]}
 
 

@@ -1,5 +1,7 @@
 """Numbers that depend on several unknown categories, compared with the enumeration of all joint states."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gaussians import enumerate_states, predict_by_enumeration, without
@@ -14,6 +16,7 @@ from relcrf.backends.number_inference import infer_posterior
 from relcrf.backends.problems import query_problem
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
+from relcrf.inference.result import Verdict
 
 FORMS = {"separate templates": SEPARATE, "one template": TOGETHER, "neighbours": NEIGHBOURS}
 
@@ -106,6 +109,22 @@ def test_linked_numbers_are_near_enumeration(fits, form, seed):
     assert prediction.verdict.status == "exact"
 
 
+def test_ctrl_c_ends_expectation_propagation(fits):
+    """The result is that of the interrupted round; further rounds would hide the interruption."""
+    fit, seen = fits["one template linked"], []
+    grounding = ground(fit, 0, unknown=0.4, unknown_categories=0.8)
+    _, vectors, problem = query_problem(fit.learned, grounding)
+    system = fit.learned.configure_backend(inference="jt")
+
+    def infer(*arguments):
+        seen.append("exact" if len(seen) < 2 else "interrupted")
+        return replace(system.infer(*arguments), verdict=Verdict(seen[-1]))
+
+    inferred = infer_posterior(problem, vectors, infer).inferred
+    assert len(seen) == 3 and inferred.verdict.status == "interrupted"
+    assert np.isfinite(inferred.numbers.means).all()
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_densities_of_unknown_numbers_are_the_mixtures_of_all_joint_states(fits, form):
     """They are positive, and have the sum 1 by quadrature."""
@@ -156,9 +175,11 @@ def test_numbers_with_the_same_unknown_categories_share_a_factor():
             assert_equals_enumeration(api.predict(fit, grounding, inference="bp"), fit, grounding, 1e-6)
 
 
-@pytest.mark.parametrize("edges", ["tree", "all"])
-def test_forests_contain_the_evidence_of_numbers(edges):
-    fit = relcrf.parse(TRAINS + TOGETHER).fit(relcrf.Dataset(trains(200, 0)), "ess", edges=edges)
+@pytest.mark.parametrize("settings", [{"edges": "tree"}, {"edges": "all"}, {"min_fraction": 0.3}, {"pooling": 0.9}])
+def test_forests_contain_the_evidence_of_numbers(settings):
+    """Evidence may join categories that no template joins, so that training has no scores of such edges."""
+    text = TRAINS.replace("template routes(t: Train) over t.line, t.cause\n", "") + TOGETHER
+    fit = relcrf.parse(text).fit(relcrf.Dataset(trains(200, 0)), "ess", **settings)
     for grounding in one_train(fit):
         assert_equals_enumeration(api.predict(fit, grounding), fit, grounding, 1e-9)
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ import relcrf
 from relcrf import api
 from relcrf.backends import automatic_sharding, sharded
 from relcrf.backends.base import Monitor
+from relcrf.backends.local import LocalBackend
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.shards import cut_into_shards
+from relcrf.inference.result import Verdict
 from relcrf.resources import resource_path
 
 
@@ -76,6 +79,21 @@ def test_graph_beyond_memory_is_sharded(grounding, monkeypatch):
     monkeypatch.setattr(ground.bound.dataset.store, "n_bytes", 1000)
     api.fit(model, ground, "local")
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("worst", ["converged", "not converged", "interrupted"])
+def test_verdict_is_that_of_the_worst_shard(grounding, monkeypatch, worst):
+    model, ground = grounding
+    fit, infer, seen = api.fit(model, ground, "local"), LocalBackend.infer, []
+
+    def infer_shard(*arguments):
+        seen.append(Verdict(worst if len(seen) == 1 else "exact", len(seen)))
+        return replace(infer(*arguments), verdict=seen[-1])
+
+    monkeypatch.setattr(LocalBackend, "infer", infer_shard)
+    hidden = np.ones(len(ground.states), dtype=bool)
+    found = api.predict(fit, ground, hidden=hidden, executor=SerialExecutor())
+    assert len(seen) > 2 and found.verdict == Verdict(worst, len(seen) - 1)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Tests of the structures of structured backends (trees, thin graphs, regularisation) and of joint likelihoods."""
 
 import itertools
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -12,10 +13,12 @@ import relcrf
 from relcrf import api
 from relcrf.backends import sharded
 from relcrf.backends.base import Problem
+from relcrf.backends.inference_result import average_results
 from relcrf.backends.registry import make_backend
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.inference.result import Verdict
 from relcrf.resources import resource_path
 from relcrf.structure.conditional_chow_liu import EdgeSelector
 from relcrf.structure.edge_kinds import edge_kind_values
@@ -216,6 +219,8 @@ def test_averaged_structures(sensors):
     assert (found.inferred.map_states == found.probabilities().argmax(axis=1)).all()
     alone = api.predict(fit, grounding, hidden=hidden)
     np.testing.assert_allclose(alone.probabilities(), marginals[0], atol=1e-9)
+    unfinished = replace(alone.inferred, verdict=Verdict("not converged", 9))
+    assert average_results([alone.inferred, unfinished]).verdict == unfinished.verdict
 
 
 def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
@@ -248,6 +253,8 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
         ("ess", {"trees": 0}),
         ("dense", {"inference": "gibbs"}),
         ("dense", {"objective": "bp"}),
+        ("pseudo", {"inference": "gibbs", "sweeps": 0}),
+        ("pseudo", {"inference": "gibbs", "chains": 0}),
     ],
 )
 def test_invalid_settings_raise_before_work(backend, settings):

@@ -15,9 +15,11 @@ from relcrf.backends import trmrf
 from relcrf.backends.export import render_learned_model
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.backends.registry import make_backend
+from relcrf.backends.trmrf import TrMrfBackend
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
+from relcrf.graph.reduction import Role
 
 EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error_threshold": 0.0, "signal_threshold": 0.0}
 PLAIN = """
@@ -238,6 +240,15 @@ def test_unlabelled_variables_are_imputed(plain):
     for key in (("t00", "t01"), ("t02", "t03"), ("t04", "t05")):
         assert supports[0][key] % 1 == 0 and supports[1][key] > supports[0][key] + 5
     assert any(support % 1 for support in supports[1].values())
+
+
+def test_evidence_is_not_imputed(plain, monkeypatch):
+    model, grounding = plain
+    infer, seen, part = TrMrfBackend.infer, [], np.arange(len(grounding.states)) % 3
+    monkeypatch.setattr(TrMrfBackend, "infer", lambda self, *args: seen.append(args[0].roles) or infer(self, *args))
+    settings = {"unlabelled": "infer", "imputation_rounds": 1, "l1": 12.0}
+    api.fit(model, grounding, "trmrf", hidden=part == 0, observed=part == 1, **settings)
+    np.testing.assert_array_equal(seen, [np.where(part == 0, Role.FREE, Role.CLAMPED)])
 
 
 def test_a_run_folder_predicts_the_same_on_other_tables(traits, tmp_path):

@@ -1,5 +1,6 @@
 """Tests of the runs command, of the list of examples, and of suggestions for paths of runs and models."""
 
+import json
 import os
 import shutil
 import time
@@ -53,6 +54,20 @@ def test_damaged_files_do_not_end_the_command(name, content, folder, tmp_path, r
     code, found = relcrf_json("runs", tmp_path)
     is_run = name != "run.json" or content is not None
     assert code == 0 and len(found["runs"]) + len(found["damaged"]) == is_run
+
+
+def test_lists_runs_of_earlier_versions(folder, tmp_path, relcrf_json):
+    """Earlier versions stored neither the request nor the candidates of `auto`; the runs can be loaded."""
+    shutil.copytree(folder / "first", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(
+        json.dumps({k: v for k, v in facts.items() if k not in ("request", "trials")})
+    )
+    assert relcrf.load_fit(tmp_path / "run").learned.request is None
+    shutil.copy(folder / "first" / "manifest.json", tmp_path / "run")
+    (run,) = relcrf_json("runs", tmp_path)[1]["runs"]
+    assert (run["backend"], run["requested"]) == ("local", "local")
 
 
 def test_folders_without_runs(folder, relcrf_, relcrf_json):

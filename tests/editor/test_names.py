@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from calls import count_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,14 @@ def test_declarations_match_parser(text):
         == len(document.spec.declarations)
         == len({p.start for p, _ in document.parsed_declarations})
     )
+
+
+def test_indexing_takes_linear_time():
+    rules = [f"rule r{k}: Link(x, y) and x.spam => y.spam\ngate r{k} by 1\n" for k in range(40)]
+    documents = [Document(RICH + "".join(rules[:n]), None) for n in (20, 10, 40)]
+    assert all(not document.problems for document in documents)
+    _, few, many = (count_calls(lambda document=document: document.index) for document in documents)
+    assert many < 6 * few
 
 
 def occurrences(words, text=RICH):

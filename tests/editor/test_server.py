@@ -407,6 +407,24 @@ def test_rename_in_included_file_changes_including_models(editor, site):
     editor.close(common)
 
 
+def test_rename_in_files_with_line_breaks_of_windows(editor, tmp_path):
+    common, site = tmp_path / "common.rcrf", tmp_path / "site.rcrf"
+    texts = {path: text.replace("\n", "\r\n") for path, text in ((common, COMMON), (site, SITE))}
+    for path, text in texts.items():
+        path.write_bytes(text.encode())
+    editor.open(common, texts[common])
+    found = [rename(editor, common, texts[common], "entity Pa|ge", "Site")]
+    editor.open(site, texts[site])
+    found.append(rename(editor, common, texts[common], "entity Pa|ge", "Site"))
+    found.append(rename(editor, site, texts[site], "source: Pa|ge,", "Site"))
+    for changes in found:
+        assert {path: edited(text, changes[path.as_uri()]) for path, text in texts.items()} == {
+            path: text.replace("Page", "Site") for path, text in texts.items()
+        }
+    for path in texts:
+        editor.close(path)
+
+
 def test_rename_in_incomplete_declaration(editor, site):
     text = SITE + "template more(c: Page, d: Page) where Link(c, d) over c.category ==\n"
     editor.change(site, text)

@@ -1,5 +1,6 @@
 """Tests of RelationalCRF with frames, and with keys that scikit-learn splits."""
 
+import datetime
 import pickle
 import subprocess
 import sys
@@ -81,10 +82,34 @@ def test_invalid_arguments_raise_errors(tables, labelled):
         (with_keys, ["p1", "nobody"], ["course", "staff"], "E366"),
         (with_keys, ["p1", "p2"], ["course", "stuff"], "E366"),
         (RelationalCRF(MODEL, attribute="topic", tables=tables, backend="ess"), keys, labels, "E310"),
+        (with_keys, keys, None, "E366"),
+        (with_keys, keys[:2], [["course"], ["staff"]], "E366"),
+        (with_keys, "p1", ["course"], "E366"),
+        (with_keys, [*keys, keys[0]], [*labels, "course" if labels[0] == "staff" else "staff"], "E366"),
     ):
         with pytest.raises(relcrf.RelcrfError) as caught:
             estimator.fit(X, y)
         assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        list,
+        lambda labels: pd.Series(labels, index=range(7, 7 + len(labels))),
+        lambda labels: pd.Series(labels, dtype="category"),
+        lambda labels: pl.Series(labels.tolist()),
+    ],
+)
+def test_scores_do_not_depend_on_the_container_of_the_labels(tables, labelled, convert):
+    keys, labels = labelled
+    labels = np.array(labels, dtype=object)
+    estimator = RelationalCRF(MODEL, tables=tables, backend="local", max_iterations=20)
+    twice = estimator.fit([*keys[:30], keys[0]], convert(np.append(labels[:30], labels[0])))
+    assert twice.score(keys[30:], convert(labels[30:])) == np.mean(twice.predict(keys[30:]) == labels[30:]) > 0.2
+    for wrong in (None, labels[30:31], labels[31:], labels[30:, None], ["other"] * len(keys[30:])):
+        with pytest.raises(relcrf.DataError, match="E366"):
+            twice.score(keys[30:], wrong)
 
 
 def test_fit_without_a_model_proposes_one(folder, tables, labelled):
@@ -176,11 +201,31 @@ def test_labels_keep_their_type():
     assert set(both.predict(hidden)) == {"E.t", "E.n"}
 
 
+def test_labels_may_be_dates():
+    text = """
+    domain D = { "2024-01-01", "2024-01-02", other }
+    entity E { predict d : D  x : real }
+    template t(e: E) over e.d by 1, e.x
+    """
+    tables = {"e": pd.DataFrame({"id": range(4), "d": ["other"] * 4, "x": [1.0, -1.0] * 2})}
+    dates = [datetime.date(2024, 1, 1), datetime.date(2024, 1, 1)]
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, backend="local").fit([0, 1], dates)
+    assert estimator.classes_.tolist() == [dates[0], "2024-01-02", "other"] and estimator.predict([2]) == [dates[0]]
+
+
 MIXED = """
 domain D = { 1, 2, other }
 entity E(p_key) { predict d : D  x : real }
 template t(e: E) over e.d by 1, e.x
 """
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
+def test_single_data_frame(kind):
+    frame = kind({"id": [0, 1, 2, 3], "t": [True, False, True, None], "r": [1.0, -1.0, 2.0, -2.0]})
+    text = "entity E { predict t : bool  r : real }\ntemplate a(e: E) over e.t by 1, e.r"
+    found = RelationalCRF(relcrf.parse(text), backend="local").fit(frame).predict(frame)
+    assert type(found) is type(frame) and len(found) == 1
 
 
 def test_values_of_another_type_remain_strings():

@@ -7,6 +7,7 @@ from graphs import dense_features, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relcrf.graph import edge_classes as edge_classes_module
 from relcrf.graph.edge_classes import edge_classes
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
@@ -170,6 +171,25 @@ def test_edge_classes_have_equal_tables_and_are_few(graph, seed):
         np.testing.assert_allclose(table, tables[first[k]], atol=1e-12)
     # Edges with the same templates, keys and orientations of their factors have the same class.
     assert len(first) <= len({signature(graph, edge) for edge in reduced.edges})
+
+
+def test_cost_of_edge_classes_does_not_depend_on_the_number_of_parallel_factors(monkeypatch):
+    """One pair of variables has as many factors as all other pairs together, e.g. a message each."""
+    numbered, number_rows = [], edge_classes_module.number_rows
+
+    def count(*columns):
+        numbered.append(len(columns[0]))
+        return number_rows(*columns)
+
+    monkeypatch.setattr(edge_classes_module, "number_rows", count)
+    n = 200
+    one = np.concatenate((np.arange(n), np.zeros(n))).astype(np.int32)
+    other = np.concatenate((np.arange(1, n + 1), np.ones(n))).astype(np.int32)
+    group = FactorGroup([one, other], (3, 3), Ones(2 * n), None, 0)
+    graph = FactorGraph(np.full(n + 1, 3, dtype=np.int32), (group,), WeightLayout((WeightBlock("t", 1, 9),)))
+    reduced = reduce_graph(graph, np.full(n + 1, Role.FREE, dtype=np.int8), np.full(n + 1, -1))
+    assert edge_classes(reduced)[0].tolist() == [0, *[1] * (n - 1)]
+    assert sum(numbered) <= 4 * 2 * n
 
 
 def signature(graph, edge):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from relcrf.graph.components import label_components
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
-from relcrf.graph.features import Keyed, Ones, Tiled
+from relcrf.graph.feature_scales import limit_extremes
+from relcrf.graph.features import Keyed, Ones, Sparse, Tiled
 from relcrf.graph.reduction import Role
 from relcrf.graph.shards import cut_into_shards, load_shard
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -97,3 +98,21 @@ def test_missing_shard_file_raises(tmp_path):
     (folder / "roles.npy").unlink()
     with pytest.raises(OSError, match="roles"):
         load_shard(folder)
+
+
+@pytest.mark.parametrize("limit", [1.0, 1e38], ids=["unit", "largest"])
+def test_limited_features_are_cut(limit, tmp_path):
+    """Grounding stores the features of keys in single precision; a limit of extreme values must not change this."""
+    values = np.full(8, limit, dtype=np.float32)
+    values[3] = np.inf
+    features = Sparse(np.arange(0, 9, 2), np.tile(np.arange(2, dtype=np.int32), 4), values, 2)
+    group = FactorGroup((np.arange(4, dtype=np.int32),), (2,), features, None, 0)
+    cardinality, layout = np.full(4, 2, dtype=np.int32), WeightLayout((WeightBlock("t", 2, 2),))
+    graph = limit_extremes(FactorGraph(cardinality, (group,), layout))
+    assert np.isfinite(graph.groups[0].features.values).all()
+    roles, states, weights = np.zeros(4, dtype=np.int8), np.zeros(4, dtype=np.int32), np.array([1.0, 0.0, -2.0, 0.5])
+    found = []
+    for folder in cut_into_shards(graph, roles, states, tmp_path, 2):
+        shard = load_shard(folder)
+        found += factors(shard.graph, shard.roles, shard.states, weights, shard.variables)
+    assert sorted(found) == factors(graph, roles, states, weights, np.arange(4))

@@ -161,6 +161,25 @@ def test_columns_of_instances(model, grounding):
     ]
 
 
+def test_factors_of_chosen_candidates():
+    """The factors of candidates are in the order of the candidates, not of their variables."""
+    rater, joke = (index.ravel() for index in np.indices((4, 4)))
+    model = relcrf.parse(
+        "domain Joke = open\nentity Rater\npredict relation rates(r: Rater, j: Joke) : 1..3\n"
+        "template prior(r: Rater, j: Joke) over rates(r, j) per j\n"
+        "candidates edge(r: Rater, i: Joke, j: Joke) where i < j over rates(r, i), rates(r, j) per i, j"
+    )
+    chosen = (("0", "1"), ("1", "2"), ("0", "3"))
+    data = {"rater": {"id": range(4)}, "rates": {"r": rater, "j": joke, "value": 1 + (rater + joke) % 3}}
+    grounding = model.ground(data).with_candidates({"edge": chosen})
+    for variable in range(grounding.graph.n_variables):
+        name = grounding.variable_name(variable)
+        own_rater, own_joke = name.removeprefix("rates(").removesuffix(")").split(", ")
+        wanted = [f"rates({own_rater}, {i}), rates({own_rater}, {j})" for i, j in chosen if own_joke in (i, j)]
+        found = grounding.factors(name)
+        assert found["scope"][found["template"] == "edge"].tolist() == wanted
+
+
 def test_long_columns_are_searched_in_chunks(grounding, monkeypatch):
     wanted = [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)]
     monkeypatch.setattr(bindings, "CHUNK_FACTORS", 3)

@@ -18,6 +18,7 @@ from random_models import DECLARATIONS, frames, tables, templates
 from tables import write_tables
 
 import relcrf
+from relcrf.columns.texts import StoredTexts
 from relcrf.data.binding import bind
 from relcrf.errors import DataError
 from relcrf.files import file_lock
@@ -283,6 +284,16 @@ file = "{s}.csv"
 """
 
 
+def test_values_that_are_not_held_in_memory_are_cached(tmp_path, monkeypatch):
+    """The values of a domain with more than 100,000 values are not a tuple."""
+    rows = small_tables()
+    assert set(ground_with_cache(MODEL, as_frames(rows), tmp_path)[1]) == ALL
+    monkeypatch.setattr("relcrf.columns.texts.MAX_HELD_TEXTS", 2)
+    grounding = ground_uncached(MODEL, as_frames(rows))
+    assert isinstance(grounding.bound.domains["W"], StoredTexts)
+    assert cache_misses(grounding, tmp_path) == [], "the storage of the values is not an input of a block"
+
+
 def test_swapped_tables_invalidate_block(tmp_path):
     text = """
     domain D = { x, y } entity E { predict d : D } relation R(a: E, b: E) relation S(a: E, b: E)
@@ -524,6 +535,7 @@ import os, signal, sys
 from pathlib import Path
 import relcrf
 from relcrf.columns import storage
+from relcrf.columns.texts import StoredTexts
 from relcrf.data.binding import bind
 from relcrf.grounding.ground import ground
 from relcrf.grounding.block_cache import BlockCache

@@ -38,6 +38,8 @@ derive Linked(a: Page, b: Page)
 
 feature smooth(p: Page) = propagate 2 p.words along Link normalised symmetric
 
+feature size(p: Page) = p.length
+
 template prior(p: Page) over p.topic
 """
 N, WORDS = 12, 7
@@ -89,6 +91,10 @@ def feature_matrix(grounding, template):
     return out
 
 
+def inverse_frequencies(counts):
+    return np.log((1 + N) / (1 + (counts > 0).sum(axis=0))) + 1
+
+
 ADJACENCY = np.zeros((N, N))
 for first, second in LINKS:
     if first != second:
@@ -103,8 +109,9 @@ STEPS = {
 DIRECTED = np.zeros((N, N))
 DIRECTED[tuple(LINKS.T)] = 1.0
 OUT_DEGREE = np.maximum(DIRECTED.sum(axis=1), 1.0)[:, None]
+IS_KNOWN = ~np.isnan(LENGTH)
 KNOWN_LENGTH = np.nan_to_num(LENGTH)[:, None]
-IDF = np.log((1 + N) / (1 + (COUNTS > 0).sum(axis=0))) + 1
+IDF = inverse_frequencies(COUNTS)
 STANDARD_LENGTH = np.nan_to_num((LENGTH - np.nanmean(LENGTH)) / np.nanstd(LENGTH))[:, None]
 
 
@@ -158,15 +165,26 @@ def test_propagation_equals_dense_products(propagations, operand, normalisation,
 
 
 COUNT = DIRECTED.sum(axis=1, keepdims=True)
+HAS_WORD = (COUNTS[:, 1:2] > 0).astype(float)
+SMOOTH = np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS
 FEATURES = {
     "normalise(p.words)": unit_rows(COUNTS),
     "normalise(p.pixels)": unit_rows(PIXELS),
     "tfidf(p.words)": COUNTS * IDF,
+    "tfidf(smooth(p))": SMOOTH * inverse_frequencies(SMOOTH),
+    "tfidf(sum { q.words where Link(p, q) })": DIRECTED @ COUNTS * inverse_frequencies(DIRECTED @ COUNTS),
     "standardise(p.pixels)": (PIXELS - PIXELS.mean(axis=0)) / PIXELS.std(axis=0),
     "standardise(p.length), 1": np.hstack([STANDARD_LENGTH, np.ones((N, 1))]),
     "log1p(abs(standardise(p.length)))": np.log1p(np.abs(STANDARD_LENGTH)),
     "standardise(count { q where Link(p, q) })": (COUNT - COUNT.mean()) / COUNT.std(),
-    "normalise(smooth(p))": unit_rows(np.linalg.matrix_power(STEPS[" normalised symmetric"], 2) @ COUNTS),
+    ", ".join(f'standardise(count {{ w where w in p.words and w == "{word}" }})' for word in ("w1", "W1")): np.hstack(
+        [(HAS_WORD - HAS_WORD.mean()) / HAS_WORD.std(), np.zeros((N, 1))]
+    ),
+    "size(p), exp(size(p)), default(size(p), 7), missing(size(p))": np.column_stack(
+        [KNOWN_LENGTH[:, 0], np.where(IS_KNOWN, np.exp(LENGTH), 0.0), np.where(IS_KNOWN, LENGTH, 7.0), ~IS_KNOWN]
+    ),
+    "mean { size(q) where Link(p, q) }": DIRECTED @ KNOWN_LENGTH / np.maximum(DIRECTED @ IS_KNOWN, 1.0)[:, None],
+    "normalise(smooth(p))": unit_rows(SMOOTH),
     "mean { q.words where Link(p, q) }": DIRECTED @ COUNTS / OUT_DEGREE,
     "sum { q.words where Link(p, q) and q.length > 0 }": DIRECTED @ (COUNTS * (KNOWN_LENGTH > 0)),
     "sum { q.words where Link(p, m) and Link(m, q) }": DIRECTED @ DIRECTED @ COUNTS,

@@ -18,7 +18,7 @@ from relcrf.data.binding import bind
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding import ground as grounding_module
 from relcrf.grounding.ground import ground
-from relcrf.grounding.preview import plan_templates
+from relcrf.grounding.preview import budget_errors, plan_templates
 
 DECLARATIONS = """
 domain C = { red, blue }
@@ -268,9 +268,12 @@ def test_restricted_relation_is_not_repeated(monkeypatch):
 def test_empty_tables():
     things, near, known = {"M": {}, "S": {}}, {}, []
     spec = relcrf.parse(DECLARATIONS + "template t(m: M, s: S) over reading(m, s) per s").spec
-    (group,) = ground(bind(spec, relcrf.Dataset(frames(things, near, known)))).graph.groups
+    bound = bind(spec, relcrf.Dataset(frames(things, near, known)))
+    (group,) = ground(bound).graph.groups
     assert group.n_factors == 0
     assert [len(place) for place in group.scope] == [0]
+    plans = plan_templates(bound)
+    assert [(row.bindings, row.stored_bindings) for row in plans] == [(0, 0)] and budget_errors(bound, plans, 10) == []
 
 
 # Large data: every pair of 100 jokes in 25,000 rows

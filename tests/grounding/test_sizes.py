@@ -144,6 +144,24 @@ def test_enormous_cross_product_is_rejected_without_counting():
         ground(bound)
 
 
+@pytest.mark.parametrize("joined", ["R(a, m{0})", "R(a, m{0}) and R(m{0}, a)"])
+def test_number_of_rows_beyond_the_range_of_integers(joined):
+    """A star of 14 joins of 1,000 rows, by one or by two columns."""
+    n = 1000
+    names = range(14)
+    text = (
+        f"domain D = {{ x }} entity E {{ predict d : D }}\nrelation R(a: E, b: E)\ntemplate t(a: E, "
+        f"{', '.join(f'm{k}: E' for k in names)}) where {' and '.join(joined.format(k) for k in names)} over a.d"
+    )
+    pairs = np.array([[0, k] for k in range(n)] + [[k, 0] for k in range(1, n)])
+    tables = {"e": pd.DataFrame({"id": range(n), "d": "x"}), "r": pd.DataFrame(pairs, columns=["a", "b"])}
+    bound = bind(relcrf.parse(text).spec, relcrf.Dataset(tables))
+    (planned,) = plan_templates(bound)
+    assert planned.bindings == pytest.approx(1e42)
+    with pytest.raises(BudgetError, match="'t' would have"):
+        ground(bound)
+
+
 def test_join_over_budget_is_not_run(monkeypatch):
     for function in ("count", "count_distinct", "count_by", "distinct"):
         monkeypatch.setattr(f"relcrf.grounding.preview.sql.{function}", None)

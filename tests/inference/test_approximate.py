@@ -15,6 +15,8 @@ from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.map_search import MapSearch
+from relcrf.inference.marginal_map import MarginalMap
 from relcrf.inference.mini_bucket import MiniBucket
 from relcrf.kernels import threads
 
@@ -202,3 +204,17 @@ def test_impossible_shared_tables():
     for method in (Approximation(scopes), Auto(scopes, max_cells=1000)):
         found = method.shared_marginals(shared, with_factors=False)
         assert found.log_partition == -np.inf and np.isnan(found.nodes).all() and not len(found.factors)
+
+
+def test_interrupted_marginal_map_is_reported(monkeypatch):
+    """Ctrl-C ends the marginals; no search for joint states follows, and the result is that of the interrupted run."""
+    scopes, potentials = network(np.random.default_rng(0), np.full(36, 2), grid_edges(6, 6), 1.0)
+    monkeypatch.setattr(MapSearch, "map_states", lambda *arguments: pytest.fail("searched after Ctrl-C"))
+
+    def interrupt(verdict):
+        raise KeyboardInterrupt
+
+    auto = Auto(scopes, max_cells=100, restarts=2, sweeps=100, anytime=True, observe=interrupt)
+    found = MarginalMap(auto, np.arange(36) % 2 == 0).map_states(potentials)
+    assert found.verdict.status == "interrupted" and np.isfinite(found.score) and found.score <= found.bound
+    assert (found.states[::2] == -1).all() and (found.states[1::2] >= 0).all()

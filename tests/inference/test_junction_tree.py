@@ -182,6 +182,7 @@ def test_wide_range_of_potentials_is_exact():
     """Test potentials whose products underflow in the linear domain: the messages are then logs."""
     scopes, potentials = dense_network(np.random.default_rng(4), n=10)
     wide = Potentials(400 * potentials.nodes, 400 * potentials.factors)
+    wide.factors[-1] = 1000.0  # the agreement, a hard rule
     tree, enumeration = JunctionTree(scopes), Enumeration(scopes)
     for each, domain in ((potentials, LINEAR_SUM), (wide, LOG_SUM)):
         assert tree._sum_product(each).domain == domain
@@ -208,18 +209,32 @@ def test_marginal_map_is_exact(name):
     """Maximise over some nodes the sum over the others, compared with enumeration."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](rng)
-        summed = rng.random(scopes.n_nodes) < 0.5
-        found = JunctionTree(scopes, summed=summed).map_states(potentials)
-        joint, _, scores = Enumeration(scopes)._enumerate(potentials)
-        _, group = np.unique(joint[~summed], axis=1, return_inverse=True)
-        top = scores.max(initial=-np.inf)
-        mass = np.zeros(group.max(initial=0) + 1)
-        np.add.at(mass, group.ravel(), np.exp(scores - top))
-        assert found.score == pytest.approx(top + np.log(mass.max()), rel=1e-12, abs=1e-9)
-        assert (found.states[summed] == -1).all()
-        chosen = (joint[~summed] == found.states[~summed, None]).all(axis=0)
-        assert top + np.log(np.exp(scores[chosen] - top).sum()) == pytest.approx(found.score, rel=1e-9)
+        check_marginal_map(*{**FORESTS, **LOOPS, **CLIQUES}[name](rng), rng)
+
+
+def test_marginal_map_of_components_with_searched_orders_is_exact(monkeypatch):
+    """Summed nodes of each component are eliminated before the other nodes of all components."""
+    monkeypatch.setattr(clique_tree, "MIN_SEARCHED_CELLS", 10)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        searched, greedy = LOOPS["one loop"](rng), network(rng, [2, 2, 2], [(0, 1), (1, 2)])
+        for parts in ((searched, greedy), (greedy, searched), (searched, greedy, searched)):
+            check_marginal_map(*disjoint_union(*parts), rng)
+
+
+def check_marginal_map(scopes, potentials, rng):
+    """Compare the states that maximise the sum over random nodes with enumeration."""
+    summed = rng.random(scopes.n_nodes) < 0.5
+    found = JunctionTree(scopes, summed=summed).map_states(potentials)
+    joint, _, scores = Enumeration(scopes)._enumerate(potentials)
+    _, group = np.unique(joint[~summed], axis=1, return_inverse=True)
+    top = scores.max(initial=-np.inf)
+    mass = np.zeros(group.max(initial=0) + 1)
+    np.add.at(mass, group.ravel(), np.exp(scores - top))
+    assert found.score == pytest.approx(top + np.log(mass.max()), rel=1e-12, abs=1e-9)
+    assert (found.states[summed] == -1).all()
+    chosen = (joint[~summed] == found.states[~summed, None]).all(axis=0)
+    assert top + np.log(np.exp(scores[chosen] - top).sum()) == pytest.approx(found.score, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])

@@ -230,6 +230,35 @@ def test_long_chain_of_derived_relations_is_checked_quickly() -> None:
     assert found.code == "E131" and found.notes[0].count("->") == 501
 
 
+def test_relations_that_occur_several_times_are_checked_quickly() -> None:
+    text = f'{BASE}entity Visit {{ predict back : bool time day : date }}\nderive R0(v: Visit) where v.day > "2024-01-31"\n'
+    text += "".join(f"derive R{k}(v: Visit) where R{k - 1}(v) and not not R{k - 1}(v)\n" for k in range(1, 60))
+    assert check(parse(f"{text}template t(v: Visit) where R59(v) over v.back as of v")) == []
+
+
+def test_long_chain_of_features_is_checked_quickly() -> None:
+    chain = "".join(f"feature f{k}(p: Page) = f{k - 1}(p) * f{k - 1}(p)\n" for k in range(1, 60))
+    text = f"{BASE}feature f0(p: Page) = p.length\n{chain}template t(p: Page) over p.good by f59(p)"
+    assert check(parse(text)) == []
+    assert [d.code for d in check(parse(text.replace("= p.length", "= p.lenth")))] == ["E101"]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("template t(a: Page, b: Page) where Link(a, b) over Same(a)\ngate t by 1, a.size", ["E108", "E124"]),
+        ("template t(a: Page, b: Page) where Link(a, b) over Same(a, c)\ngate t by 1", ["E104"]),
+        ("feature g(p: Page) = p.lenth\nfeature f(p: Page): real = classifier of g(p) from p.length", ["E101"]),
+        ("feature g(p: Page) = h(p)\nfeature h(p: Page) = g(p)\nfeature f(p: Page) = regressor of g(p) from p.v", ["E146"] * 2),
+        ("entity Visit { time day : string }\ntemplate t(p: Page) over p.good as of p", ["E155", "E156"]),
+        ("entity Visit { time day : string }\ntemplate t(v: Visit) over v.good as of v", ["E155", "E101"]),
+    ],
+)  # fmt: skip
+def test_error_does_not_hide_or_repeat_another(text: str, codes: list[str]) -> None:
+    more = "predict relation Same(a: Page, b: Page)\ntemplate other(p: Page) over p.good\n"
+    assert [d.code for d in check(parse(f"{BASE}{more}{text}\n"))] == codes
+
+
 WORDS = """
 p q w course other 1 -2 2.5 "x" "2024-01-31" true p.category p.level p.good p.price p.grade p.words p.length p.name
 p.seen p.spam p.v p.none q.topic Link(p,q) Link(p,q).score About(p,w) Kind(p,other) Kind(p,q) None(p)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from calls import count_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -248,22 +248,5 @@ def test_random_text_does_not_raise(words: list[str]) -> None:
 def test_parsing_takes_linear_time() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(MODELS.glob("*.rcrf"))) + "\n"
     parse(text)
-    few, many = count_calls(text * 5), count_calls(text * 20)
+    few, many = (count_calls(lambda n=n: parse_with_errors(text * n)) for n in (5, 20))
     assert many < 4.2 * few
-
-
-def count_calls(text: str) -> int:
-    """Return the number of Python and C function calls that parsing a text takes."""
-    n_calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal n_calls
-        n_calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        parse_with_errors(text)
-    finally:
-        sys.setprofile(before)
-    return n_calls

@@ -109,6 +109,15 @@ def test_units_of_numbers_and_features_do_not_matter():
     assert other.offset[0, 1] == pytest.approx(found.offset[0, 1] - 2.0 * np.log(1000.0), abs=1e-5)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, 3.7])
+@pytest.mark.parametrize("n", [3, 7, 10])
+def test_deviation_of_equal_numbers_does_not_depend_on_rounding(value, n):
+    """The mean of seven times 0.1 is not 0.1, so that the computed deviation is 1.4e-17."""
+    problem = replace(regression(n=n)[0], values=np.full(n, value))
+    np.testing.assert_allclose(problem.location, [[value, 1.0]], rtol=1e-15)
+    assert problem.weights_at(learn(problem)).offset[0, 1] == pytest.approx(np.log(n + 1.0), rel=1e-5)
+
+
 def test_points_of_one_problem_continue_in_another():
     problem = random_problem(2, unknown=0.0)
     alone = replace(problem, graph=problem.graph.without_pairs())

@@ -24,4 +24,4 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("relcrf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("relcrf")
 
-pytest_plugins = ("command_fixtures", "packages", "postgres", "skips", "spark", "order")
+pytest_plugins = ("command_fixtures", "kernel_signatures", "packages", "postgres", "skips", "spark", "order")

@@ -73,10 +73,10 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
         slots = free_slot[slot_start[selected, None] + np.arange(size)]
         score_tables.add_cliques(
             potentials.factors[None, :],
-            np.empty((0, 0)),
+            score_tables.pattern_matrix(None),
             cell[selected],
-            scopes.stride[slots],
-            scopes.cardinality[scopes.node[slots]].astype(np.int64),
+            scopes.stride[slots].astype(np.int32),
+            scopes.cardinality[scopes.node[slots]].astype(np.int32),
             reduced.state_start[new_index[scopes.node[slots[:, 0]]]]
             if size == 1
             else reduced.table_start[new_factor[selected]],

@@ -18,6 +18,7 @@ import numpy as np
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.columns.storage import read_rows
 from relcrf.kernels import sparse
+from relcrf.kernels.threads import freeze
 
 
 class FeatureEntries(NamedTuple):
@@ -224,13 +225,18 @@ class Keyed(AbstractFeatures):
     def _stored_values(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
 
+    def _kernel_arrays(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys and stored values of some rows as read-only arrays, for which the kernels are compiled."""
+        values = self._stored_values(rows)
+        return freeze(self.key[rows], np.int32), freeze(values, values.dtype)
+
     def _values(self, rows: np.ndarray) -> np.ndarray:
         return self._stored_values(rows) if len(self.values) else np.ones((1, 1))
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        key = self.key[rows]
+        key, values = self._kernel_arrays(rows)
         out = np.empty((len(key), weights.shape[1]))
-        sparse.keyed_scores(key, self._stored_values(rows), weights, out)
+        sparse.keyed_scores(key, values, weights, out)
         return out
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
@@ -238,7 +244,7 @@ class Keyed(AbstractFeatures):
         return Keyed(_read_rows(self.key, rows), values, self.n_keys)
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.keyed_accumulate(self.key[rows], self._stored_values(rows), residual, out)
+        sparse.keyed_accumulate(*self._kernel_arrays(rows), residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)

@@ -246,7 +246,7 @@ class ReducedGraph:
             group = self.graph.groups[terms.group]
             matrix = self.graph.layout.matrix(weights, group.block)
             scores = group.features.scores(matrix, terms.factor[chunk])
-            score_tables.add_cliques(scores, _patterns(group.patterns), *cells, out)
+            score_tables.add_cliques(scores, score_tables.pattern_matrix(group.patterns), *cells, out)
         return Potentials(self.node_log_potentials(weights), out)
 
     def counts(self, potentials: Potentials) -> np.ndarray:
@@ -259,7 +259,9 @@ class ReducedGraph:
             gradient = self.graph.layout.matrix(out, group.block)
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            score_tables.collect_cliques(residual, _patterns(group.patterns), *cells, potentials.factors)
+            score_tables.collect_cliques(
+                residual, score_tables.pattern_matrix(group.patterns), *cells, potentials.factors
+            )
             group.features.accumulate(residual, terms.factor[chunk], gradient)
         return out
 
@@ -271,7 +273,7 @@ class ReducedGraph:
                 chunk = slice(start, min(start + CHUNK, len(terms.factor)))
                 table_start = self.scopes.table_start[first + chunk.start : first + chunk.stop]
                 cardinality = self.cardinality[terms.node[chunk]]
-                yield terms, chunk, (terms.base[chunk], terms.stride[chunk], cardinality, table_start)
+                yield terms, chunk, (terms.base[chunk].astype(np.int64), terms.stride[chunk], cardinality, table_start)
             first += len(terms.factor)
 
     def state_counts(self, states: np.ndarray) -> np.ndarray:
@@ -413,7 +415,9 @@ class ReducedGraph:
             if terms.on_edges and group.is_agreement:
                 score_tables.add_diagonals(scores, n_rows, start, out)
             else:
-                score_tables.add_tables(scores, _patterns(group.patterns), *views, n_rows, n_columns, start, out)
+                score_tables.add_tables(
+                    scores, score_tables.pattern_matrix(group.patterns), *views, n_rows, n_columns, start, out
+                )
 
     def _add_counts(self, terms: TableTerms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
@@ -432,7 +436,7 @@ class ReducedGraph:
                 score_tables.collect_diagonals(residual, n_rows, start, values)
             else:
                 score_tables.collect_tables(
-                    residual, _patterns(group.patterns), *views, n_rows, n_columns, start, values
+                    residual, score_tables.pattern_matrix(group.patterns), *views, n_rows, n_columns, start, values
                 )
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
 
@@ -591,7 +595,3 @@ def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarr
     if agreement is not None:
         sizes[agreement] = 1
     return offsets(sizes)
-
-
-def _patterns(patterns: np.ndarray | None) -> np.ndarray:
-    return np.empty((0, 0)) if patterns is None else patterns

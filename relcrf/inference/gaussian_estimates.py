@@ -107,7 +107,14 @@ class EstimatedInverse:
         shifts = shifts if len(shifts) else np.zeros(1)
         solution = np.empty((len(shifts), len(vector)))
         iterations, residual = solve_shifted(
-            self._row_start, self._column, self._scaled, vector, shifts, tolerance, MAX_ITERATIONS, solution
+            self._row_start,
+            self._column,
+            self._scaled,
+            np.ascontiguousarray(vector),
+            shifts,
+            tolerance,
+            MAX_ITERATIONS,
+            solution,
         )
         return solution, iterations, residual
 

@@ -281,7 +281,7 @@ def top_products(
 
     def process_keys(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         value, pair = np.empty(n_best), np.empty(n_best, dtype=np.int64)
-        n = best_products(*columns, *rows, n_second, relation, limits, lo, hi, bound, value, pair)
+        n = best_products(*columns, *rows, n_second, int(relation), limits, lo, hi, bound, value, pair)
         return value[:n], pair[:n]
 
     values, pairs = zip(*map_key_ranges(mean_row * costs, process_keys), strict=True)

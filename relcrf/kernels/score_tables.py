@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numba import float64, int32, int64
 
-from relcrf.kernels.compile import kernel
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.threads import freeze
 
 TERMS = (*[int32[::1]] * 5, int64[::1])
-CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
+PATTERNS = read_only(float64[:, ::1])
+CLIQUES = (int64[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 
 @kernel(inline="always")
@@ -34,7 +36,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
     """Make kernels that add scores to tables; if `collect`, make the adjoint kernels, which add tables to scores."""
     label = "[collect]" if collect else "[add]"
 
-    @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]), label=label)
+    @kernel((float64[:, ::1], PATTERNS, *TERMS, float64[::1]), label=label)
     def tables_of_terms(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, tables):
         """Add scores to the tables of nodes and edges; if `collect`, add the tables to the scores.
 
@@ -70,7 +72,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
             if collect:
                 scores[row, 0] += total
 
-    @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]), label=label)
+    @kernel((float64[:, ::1], PATTERNS, *CLIQUES, float64[::1]), label=label)
     def tables_of_cliques(scores, patterns, base, stride, cardinality, start, tables):
         """Add scores to tables of any arity, or the reverse; `stride` and `cardinality` have shape (n_terms, arity)."""
         shared = scores.shape[0] == 1
@@ -100,3 +102,8 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
 add_tables, add_diagonals, add_cliques = _make_table_kernels(collect=False)
 collect_tables, collect_diagonals, collect_cliques = _make_table_kernels(collect=True)
+
+
+def pattern_matrix(patterns: np.ndarray | None) -> np.ndarray:
+    """Return the pattern values in the form that the kernels take; `None`, the identity, has shape (0, 0)."""
+    return freeze(np.empty((0, 0)) if patterns is None else patterns, np.float64)

@@ -16,7 +16,9 @@ from relcrf.kernels.lane_vectors import make_adder, make_four_adder, make_scaled
 
 MATRIX = float64[:, ::1]
 CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), MATRIX, int64[::1], MATRIX)
-KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
+KEYED = tuple(
+    (read_only(int32[::1]), read_only(values), MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1])
+)
 
 U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""

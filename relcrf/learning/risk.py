@@ -41,6 +41,7 @@ from relcrf.kernels.gated_pairs import (
     propagate,
 )
 from relcrf.kernels.gated_reach import count_useful_messages
+from relcrf.kernels.threads import freeze
 
 CELLS_PER_UNIT_COST = 4
 """Size of a table over two binary variables; a message of such a factor has cost 1."""
@@ -168,8 +169,9 @@ class Risk:
         graph = self.graph
         counts = np.empty(graph.n_pairs, dtype=np.int32)
         reaches_query = np.empty(len(self.is_query), dtype=bool)
-        pairs_open = is_open[graph.n_folded :]
-        count_useful_messages(self._ends, pairs_open, self.is_query, self.settings.iterations, counts, reaches_query)
+        ends, is_query = freeze(self._ends, np.int32), freeze(self.is_query, np.bool_)
+        pairs_open = freeze(is_open[graph.n_folded :], np.bool_)
+        count_useful_messages(ends, pairs_open, is_query, self.settings.iterations, counts, reaches_query)
         return np.concatenate((reaches_query[graph.folded_node].astype(np.int32), counts))
 
     @cached_property

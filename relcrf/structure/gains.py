@@ -47,7 +47,7 @@ def _pair_gains(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the gains and supports of chosen pairs, and a mask of those whose gain needs `_candidate_gains`."""
     literals = model.literals
-    negated = replace(literals, truth_tables=tuple(1.0 - truth for truth in literals.truth_tables))
+    negated = replace(literals, truth_tables=tuple(freeze(1.0 - t, np.float64) for t in literals.truth_tables))
     with np.errstate(divide="ignore"):  # probabilities may be rounded to 0
         log_true, log_false = (np.log(each.expectations(probability)) for each in (literals, negated))
     gain, support, repeats = np.empty(len(indices)), np.empty(len(indices)), np.empty(len(indices), dtype=bool)

@@ -10,6 +10,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import BLOCK_SIZE, ForestInference, ForestPlan
 from relcrf.kernels import pairs, score_tables, sparse, vector_math
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.threads import freeze
 
 
 def random_csr(rng, implicit):
@@ -18,7 +19,8 @@ def random_csr(rng, implicit):
     column = rng.integers(7, size=row_start[-1]).astype(np.int32)
     values = sparse_values(rng, len(column), implicit)
     full = values if len(values) else np.ones(len(column), dtype=np.float32)
-    return row_start, column, values, csr_matrix((full.astype(float), column, row_start), shape=(30, 7))
+    matrix = csr_matrix((full.astype(float), column, row_start), shape=(30, 7))
+    return *(freeze(array, array.dtype) for array in (row_start, column, values)), matrix
 
 
 def sparse_values(rng, n, implicit):
@@ -55,10 +57,11 @@ def test_keyed(width):
     weights = rng.normal(size=(4 * full.shape[1], 2))
     blocks = weights.reshape(4, full.shape[1], 2)
     out = np.full((20, 2), np.nan)
-    sparse.keyed_scores(key, values, weights, out)
+    frozen = freeze(key, np.int32), freeze(values, np.float64)
+    sparse.keyed_scores(*frozen, weights, out)
     np.testing.assert_allclose(out, np.einsum("nd,ndp->np", full, blocks[key]), atol=1e-12)
     residual, gradient = rng.normal(size=(20, 2)), np.zeros_like(weights)
-    sparse.keyed_accumulate(key, values, residual, gradient)
+    sparse.keyed_accumulate(*frozen, residual, gradient)
     expected = np.zeros_like(blocks)
     np.add.at(expected, key, full[:, :, None] * residual[:, None, :])
     np.testing.assert_allclose(gradient.reshape(blocks.shape), expected, atol=1e-12)
@@ -69,18 +72,19 @@ def test_keyed(width):
 def test_tables(identity, shared):
     rng = np.random.default_rng(2)
     n_terms, n_joint = 15, 6
-    patterns = np.empty((0, 0)) if identity else rng.normal(size=(n_joint, 4))
+    patterns = None if identity else rng.normal(size=(n_joint, 4))
     full = np.eye(n_joint) if identity else patterns
+    frozen = score_tables.pattern_matrix(patterns)
     scores = rng.normal(size=(1 if shared else n_terms, full.shape[1]))
     base, n_rows, n_columns = np.zeros(n_terms, np.int32), np.full(n_terms, 2, np.int32), np.full(n_terms, 3, np.int32)
     flip = rng.random(n_terms) < 0.5  # read the table along either axis
     stride_row, stride_column = np.where(flip, 1, 3).astype(np.int32), np.where(flip, 2, 1).astype(np.int32)
     start = 6 * rng.integers(4, size=n_terms).astype(np.int64)
     out, expected = np.zeros(24), np.zeros(24)
-    score_tables.add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out)
+    score_tables.add_tables(scores, frozen, base, stride_row, stride_column, n_rows, n_columns, start, out)
     weights = rng.normal(size=24)
     residual, adjoint = np.zeros_like(scores), np.zeros_like(scores)
-    score_tables.collect_tables(residual, patterns, base, stride_row, stride_column, n_rows, n_columns, start, weights)
+    score_tables.collect_tables(residual, frozen, base, stride_row, stride_column, n_rows, n_columns, start, weights)
     for t in range(n_terms):
         joint = full @ scores[0 if shared else t]
         for x in range(2):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from relcrf.kernels.gated_reach import count_useful_messages
+from relcrf.kernels.threads import freeze
 
 
 def final_totals(ends, contrasts, is_open, own, n_iterations, replaced=None):
@@ -45,7 +46,8 @@ def test_useful_messages_are_those_that_change_a_query(seed, n_iterations):
     ends, is_open, is_query = random_pairs(rng)
     contrasts, own = rng.normal(size=(len(ends), 3)), rng.normal(size=7)
     counts, reaches_query = np.empty(len(ends), dtype=np.int32), np.empty(7, dtype=bool)
-    count_useful_messages(ends, is_open, is_query, n_iterations, counts, reaches_query)
+    frozen = [freeze(array, array.dtype) for array in (ends, is_open, is_query)]
+    count_useful_messages(*frozen, n_iterations, counts, reaches_query)
 
     def changes_a_query(own, replaced=None):
         """Return whether the log odds of a query differ from those with the original nodes and messages."""

@@ -97,14 +97,14 @@ def load(path: str | os.PathLike[str]) -> Model:
     return Model(spec, tuple(warnings))
 
 
-def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model:
+def parse(text: str, name: str = "<model>", folder: str | os.PathLike[str] | None = None) -> Model:
     """Parse and check a model. For errors see `load`.
 
     Args:
         name: Name of the text in messages.
         folder: Folder of the files that the model includes; if None, the model must not include files.
     """
-    spec, warnings = parse_valid(text, name, folder)
+    spec, warnings = parse_valid(text, name, None if folder is None else Path(folder))
     return Model(spec, tuple(warnings))
 
 

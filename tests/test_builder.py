@@ -226,6 +226,9 @@ def test_it_runs() -> None:
         lambda m, page, a: m.template("t", a).over(a.spam).init(),
         lambda m, page, a: m.template("t", a).over(a.spam).options(init=(0.5, None)),
         lambda m, page, a: (m.template("t", a), m.drop("t"))[0].over(a.spam),
+        lambda m, page, a: m.domain("Word", "open"),
+        lambda m, page, a: m.predict_relation("Same", a=page, b=page).with_attributes(score=float),
+        lambda m, page, a: (m.relation("Link", a=page, b=page), m.drop("Link"))[0].with_attributes(score=float),
     ],
 )
 def test_misuse_is_a_diagnostic(misuse) -> None:
@@ -234,6 +237,16 @@ def test_misuse_is_a_diagnostic(misuse) -> None:
     with pytest.raises(UsageError) as caught:
         misuse(m, page, page("a"))
     assert caught.value.diagnostics[0].code == "E346"
+
+
+def test_relation_and_template_may_have_the_same_name() -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", spam=predict(bool))
+    a, b = page.names("a b")
+    linked = m.template("Link", a, b)
+    link = m.relation("Link", source=page, target=page).with_attributes(score=float)
+    linked.where(link(a, b)).over(a.spam, b.spam).by(link(a, b).score)
+    assert [each.name for each in m.build().spec.relations[0].attributes] == ["score"]
 
 
 def test_datetimes_and_times() -> None:

@@ -167,7 +167,8 @@ class EssBackend(AbstractLikelihoodBackend):
     inference on the structure, for loopy belief propagation on all edges, and, if this is not better, for tree-reweighted
     belief propagation on all edges (for at most 262,144 edges). Prediction uses the first of the latter two methods that
     is better than the structure by more than two standard errors. The summary of the training run lists the results.
-    Structures are not compared with all edges if a setting restricts the structure, or if the objective is `margin`.
+    Structures are not compared with all edges if a setting restricts the structure, if the objective is `margin`, or if
+    `inference` is `exact` and all edges are too many for it.
 
     For predicted numbers, see docs/explanation/ess.md: the structure is a forest, and of the other settings, only `l2`,
     `max_iterations`, `tolerance`, `min_information`, `edges` and `weights` have an effect.
@@ -349,7 +350,12 @@ class EssBackend(AbstractLikelihoodBackend):
                 break
             pair = (replace(self, **default), replace(self, **choice))
             compare = partial(_compare_labels, backends=pair, vectors=vectors, fraction=fraction)
-            first, second, squared_gain, n_labels = problem.map_reduce(compare).tolist()
+            try:
+                first, second, squared_gain, n_labels = problem.map_reduce(compare).tolist()
+            except UsageError:
+                if choice["inference"] != "exact":
+                    raise
+                break  # the graph of all edges is too large for exact inference
             if not n_labels:
                 break
             gain, n = (second - first) / n_labels, n_labels

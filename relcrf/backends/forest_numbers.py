@@ -45,7 +45,7 @@ def learn_forest(
     Returns:
         The learned distribution, the stages of learning, and values for the summary.
     """
-    graph = labelled.graph.with_pairs(labelled.graph.first != labelled.graph.second)
+    graph = labelled.graph
     rows, copies = graph.separate_links()
     separate = replace(labelled, graph=copies, values=labelled.values[rows], is_forest=True)
     likelihood = GaussianLikelihood(copies, separate.values)
@@ -78,8 +78,7 @@ def learn_forest(
 
 def training_forest(labelled: NumberProblem, rule: NumberForest) -> NumberProblem:
     """Return the labelled numbers with the forest of links on which the weights are learned."""
-    graph = labelled.graph.with_pairs(labelled.graph.first != labelled.graph.second)
-    selected = replace(rule, uses_known=False).select(graph, np.zeros(len(labelled.values), dtype=bool))
+    selected = replace(rule, uses_known=False).select(labelled.graph, np.zeros(len(labelled.values), dtype=bool))
     return replace(labelled, graph=selected, is_forest=True)
 
 

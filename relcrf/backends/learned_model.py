@@ -85,6 +85,10 @@ SEPARATE_LAYOUTS: Mapping[str, Callable[[Grounding], WeightSchema]] = {
 """Functions that return the schema of a vector, for the names of vectors that do not have the layout of the weights."""
 
 
+SCORE_VECTORS = ("gain", "information", "label_information", "selected_fraction", "support")
+"""Names of vectors with a score for each weight; a key that training did not see has the score 0, whatever its initial weight."""
+
+
 def separate_schemas(vectors: Iterable[str], grounding: Grounding) -> dict[str, WeightSchema]:
     """Return the schemas of the named vectors that have a separate layout."""
     return {name: SEPARATE_LAYOUTS[name](grounding) for name in vectors if name in SEPARATE_LAYOUTS}
@@ -217,10 +221,10 @@ class LearnedModel:
         """
         layout = grounding.graph.layout
         # The penalty pulls a weight without training factors to the initial value, which is 0 if none is declared.
-        default = layout.initial()
+        initial, no_score = layout.initial(), np.zeros(layout.size)
         old, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
         vectors = {
-            name: _transfer_weights(vector, old, new, default)
+            name: _transfer_weights(vector, old, new, no_score if name in SCORE_VECTORS else initial)
             for name, vector in self.vectors.items()
             if name not in self.schemas
         }

@@ -46,6 +46,9 @@ TOLERANCE = 1e-4
 MIN_VARIANCE = 1e-8
 """Minimum variance of a deviation whose joint state is nearly certain."""
 
+EVIDENCE_SCORES = {"selected_fraction": 1.0, "label_information": 0.0}
+"""Values of the vectors of `ess` that score edges, for factors of evidence: all are admitted, without information of labels."""
+
 NOTHING_INFERRED = InferenceResult(
     np.empty(0, dtype=np.int64),
     np.zeros(1, dtype=np.int64),
@@ -401,9 +404,10 @@ def _with_factors(
             variables, sizes, features, None, len(graph.layout.blocks), needs_marginals=len(variables) > 1
         )
         graph = graph.with_groups((group,), block)
-    values = [group.table.ravel() for group in groups]
+    tables = np.concatenate([np.empty(0), *(group.table.ravel() for group in groups)])
     extended = {
-        name: vector if name in SEPARATE_LAYOUTS else np.concatenate((vector, *values))
+        name: np.concatenate((vector, np.full_like(tables, EVIDENCE_SCORES.get(name, tables))))
         for name, vector in vectors.items()
+        if name not in SEPARATE_LAYOUTS
     }
-    return replace(discrete, graph=graph), extended
+    return replace(discrete, graph=graph), {**vectors, **extended}

@@ -67,8 +67,8 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
             selects the number of labels in training.
 
     Raises:
-        UsageError: If `inference` has an unknown value, `device` is `gpu` and the inference method cannot use a GPU, or
-            `balanced` is used with another method than `bp`, or with a GPU.
+        UsageError: If `inference` has an unknown value, `sweeps` or `chains` is 0 for `gibbs`, `device` is `gpu` and the
+            inference method cannot use a GPU, or `balanced` is used with another method than `bp`, or with a GPU.
     """
 
     name: ClassVar[str] = "pseudo"
@@ -89,6 +89,8 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         super().__post_init__()
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_device(self.device)
+        if self.inference == "gibbs":
+            self._require_positive("sweeps", "chains")
         if self.balanced and self.inference != "bp":
             self._reject_setting("inference", "use --set inference=bp, which balanced=true requires")
         if self.balanced and self.device != "cpu":

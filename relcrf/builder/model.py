@@ -165,9 +165,11 @@ class RelationHandle:
         """Declare attributes of the tuples: `m.relation("Link", a=Page, b=Page).with_attributes(score=float)`."""
         declared = tuple(_to_attribute(*each) for each in attributes.items())
         declarations = self._builder._declarations
-        index = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
-        declarations[index] = replace(declarations[index], attributes=declared)  # type: ignore[arg-type]
-        return self
+        for k, declaration in enumerate(declarations):
+            if isinstance(declaration, s.Relation) and declaration.name == self.name:
+                declarations[k] = replace(declaration, attributes=declared)
+                return self
+        raise builder_error(f"'{self.name}' is not an observed relation", "only observed relations have attributes")
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,8 @@ class ModelBuilder:
     # Data
     def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
         """Declare a domain: strings in the order of the states, a range, or None for the values in the data."""
+        if isinstance(values, str):
+            raise builder_error(f"the values of the domain '{name}' are a single string", f'write ["{values}"]')
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):

@@ -75,6 +75,8 @@ def _require_valid_syntax(text: str, name: str) -> None:
 
 
 def _replace_file(path: Path, text: str) -> None:
+    """Write a file; if its path is a link, the target is written."""
+    path = path.resolve()
     with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.chmod(path.stat().st_mode)

@@ -36,7 +36,7 @@ def serve(
         str, typer.Option("--max-body", metavar="SIZE", help="Maximum size of a request, e.g. 500KB.")
     ] = "1MB",
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Time limit of a request.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.001, max=1e6, help="Time limit of a request.")
     ] = 30.0,
     batch: Annotated[
         int, typer.Option("--batch", metavar="INT", min=1, help="Maximum number of predictions computed at once.")
@@ -62,13 +62,13 @@ def serve(
         data=data,
         manifest=None if data is None else run_manifest(run, data, manifest),
         limits=limits,
-        hosts=server.LOOPBACK_NAMES if server.is_loopback(host) else (),
+        hosts=server.accepted_hosts(host),
         settings=parse_settings(setting),
         owns_process=True,
     )
     listener = server.open_socket(host, port)
     if not server.is_loopback(host):
         print_note("the service has no authentication: everyone who can reach this address can use it")
-    url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    url = f"http://{server.url_host(host)}:{listener.getsockname()[1]}"
     server.serve(app, listener, timeout, lambda: print_line(f"serving {run} on {url}; stop with Ctrl-C"))
     print_line("stopped; all requests are answered")

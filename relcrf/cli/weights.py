@@ -211,7 +211,10 @@ def diff(
 
 
 def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
-    """Return the fraction of equal predictions of each attribute, and the Jaccard index of the active edges."""
+    """Return the fraction of equal predictions of each attribute, and the Jaccard index of the active edges.
+
+    The predictions of numbers have a mean absolute difference instead of the fraction.
+    """
     groundings = [fit.ground(data, budget, progress) for fit in fits]
     one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, groundings, strict=True))
     # The graphs of two models have other variables in another order, so that only names identify the entities.
@@ -222,16 +225,27 @@ def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progre
         }
         for p in (one, other)
     ]
-    same = {
-        name: [names[0][name][v] == names[1][name][v] for v in names[0][name].keys() & names[1][name].keys()]
-        for name in names[0].keys() & names[1].keys()
+    numeric = [{name for name in p.attributes if p.block(name).is_numeric} for p in (one, other)]
+    pairs = {
+        name: [(names[0][name][v], names[1][name][v]) for v in sorted(names[0][name].keys() & names[1][name].keys())]
+        for name in sorted(names[0].keys() & names[1].keys())
+        if (name in numeric[0]) == (name in numeric[1])
     }
     edges = [
         {tuple(sorted(edge)) for edge in zip(*(_names(p, ends) for ends in p.inferred.edges.T), strict=True)}
         for p in (one, other)
     ]
-    fractions = {name: sum(equal) / len(equal) if equal else None for name, equal in same.items()}
-    return {"same": fractions, "queries": {name: len(equal) for name, equal in same.items()}, "edges": jaccard(*edges)}
+    distances = {
+        name: [abs(a - b) if name in numeric[0] else float(a == b) for a, b in compared]
+        for name, compared in pairs.items()
+    }
+    means = {name: sum(values) / len(values) if values else None for name, values in distances.items()}
+    return {
+        "same": {name: mean for name, mean in means.items() if name not in numeric[0]},
+        "mean_differences": {name: mean for name, mean in means.items() if name in numeric[0]},
+        "queries": {name: len(compared) for name, compared in pairs.items()},
+        "edges": jaccard(*edges),
+    }
 
 
 def _names(prediction: api.Prediction, variables: np.ndarray) -> list[str]:
@@ -239,7 +253,10 @@ def _names(prediction: api.Prediction, variables: np.ndarray) -> list[str]:
     return names
 
 
-def _predicted_values(prediction: api.Prediction, name: str) -> list[str]:
+def _predicted_values(prediction: api.Prediction, name: str) -> list[Any]:
+    """Return the most probable value, or the mean of a number, of each query variable."""
+    if prediction.block(name).is_numeric:
+        return list(prediction.means(name).tolist())
     values = np.asarray(prediction.block(name).values, dtype=object)
     return list(values[prediction.probabilities(name).argmax(axis=1)]) if len(prediction.variables(name)) else []
 
@@ -281,6 +298,10 @@ def _print_differences(differences: RunDifferences, answers: Mapping[str, Any] |
         for name, fraction in answers["same"].items():
             if fraction is not None:
                 print_line(f"{name}: {fraction:.1%} of {answers['queries'][name]:,} predictions are equal")
+        for name, difference in answers["mean_differences"].items():
+            if difference is not None:
+                number = f"{answers['queries'][name]:,} predictions"
+                print_line(f"{name}: the mean absolute difference of {number} is {difference:.4g}")
         if answers["edges"] is not None:
             print_line(f"active edges in common: {answers['edges']:.1%} (Jaccard)")
 

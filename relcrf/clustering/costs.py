@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from relcrf.errors import Diagnostic, UsageError
 
 COST_NAMES = ("fn", "fp")
@@ -65,4 +67,5 @@ def log_odds(probability: float, name: str) -> float:
     if not 0.0 < probability < 1.0:
         message = f"the {name} {probability:g} is not between 0 and 1"
         raise UsageError(Diagnostic("E444", message, hint=f"use a {name} above 0 and below 1, e.g. 0.5"))
-    return math.log(probability / (1.0 - probability))
+    # The same expression as for pairs: the weight of a pair at the threshold is exactly 0.
+    return float(np.log(probability) - np.log1p(-probability))

@@ -40,6 +40,10 @@ MIN_PROBABILITY = 1e-6
 cluster of predicted pairs.
 """
 
+LIMIT_RATIO = 0.01
+"""Maximum ratio of the minimum probability to the threshold, and of the minimum complement to the complement of the threshold. A
+pair of probability 0 or 1 is then on its side of a threshold near 0 or 1."""
+
 MAX_ROUNDS = 20
 """Maximum number of rounds of moves and merges; in the tests and benchmarks, at most 6 rounds change a cluster."""
 
@@ -108,7 +112,7 @@ def cluster_records(
         ValueError: The arrays differ in length, or contain an invalid record or probability.
     """
     shift, unlisted_weight = check_options(method, threshold, unlisted)
-    low, high, mean = _distinct_pairs(n_records, first, second, probability)
+    low, high, mean = _distinct_pairs(n_records, first, second, probability, threshold)
     problem = _Problem(n_records, low, high, mean - shift, unlisted_weight, _make_groups(n_records, distinct))
     root = problem.search(method)
     return Clustering(number_rows(root), problem.objective(root), len(low), method, threshold)
@@ -128,7 +132,7 @@ def check_options(method: str, threshold: float, unlisted: float) -> tuple[float
 
 
 def _distinct_pairs(
-    n_records: int, first: np.ndarray, second: np.ndarray, probability: np.ndarray
+    n_records: int, first: np.ndarray, second: np.ndarray, probability: np.ndarray, threshold: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the lower and the higher record of each distinct pair, in lexicographic order, and its mean log-odds.
 
@@ -143,7 +147,9 @@ def _distinct_pairs(
         raise ValueError(f"a record of a pair is not between 0 and {n_records - 1}")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise ValueError("a probability is not between 0 and 1")
-    clipped = np.clip(probability, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    lowest = min(MIN_PROBABILITY, LIMIT_RATIO * threshold)
+    highest = min(max(1 - MIN_PROBABILITY, 1 - LIMIT_RATIO * (1 - threshold)), np.nextafter(1.0, 0.0))
+    clipped = np.clip(probability, lowest, highest)
     values = np.log(clipped) - np.log1p(-clipped)
     number = np.minimum(first, second) * n_records + np.maximum(first, second)
     order = np.argsort(number, kind="stable")

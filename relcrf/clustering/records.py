@@ -41,32 +41,34 @@ class RecordClusters:
 
     def table(self) -> Frame:
         """Return one row per record: its key and its cluster, and first its entity type if there are two."""
-        entities = [self.bound.spec.entity(name) for name in self.entity_types]
-        key = next(entity.key for entity in entities if entity is not None)
-        columns = {key: np.concatenate([self.bound.keys(name) for name in self.entity_types])}
-        if len(self.entity_types) > 1:
-            first = ENTITY_COLUMN if key != ENTITY_COLUMN else f"{ENTITY_COLUMN}_"
-            columns = {first: _type_names(self.bound, self.entity_types), **columns}
-        name = "cluster"
-        while name in columns:
-            name += "_"
-        return Frame({**columns, name: self.clustering.cluster})
+        return Frame(self._columns(()))
 
     def merged(self) -> Frame:
         """Return one row per cluster: the key of its first record, its cluster, its number of records, and merged values.
 
         A merged value is the most frequent value of a column among the records that have one; of equally frequent values,
-        the one of the first record. The columns are those of the records' tables.
+        the one of the first record. The columns are those of the records' tables; if one of them is called `cluster` or
+        `records`, the column of the clustering ends with an underscore.
         """
         _, first = np.unique(self.clustering.cluster, return_index=True)
-        listed = {name: values[first] for name, values in self.table().columns.items()}
-        listed["records"] = self.clustering.sizes
-        for column in self._source_columns():
+        source = self._source_columns()
+        listed = {name: values[first] for name, values in self._columns(source).items()}
+        listed[_free_name("records", (*listed, *source))] = self.clustering.sizes
+        for column in source:
             if column not in listed:
                 texts = _column_texts(self.bound, self.entity_types, column)
                 values = np.array([*dict.fromkeys(texts.tolist()), None], dtype=object)
                 listed[column] = values[_most_frequent(self.clustering.cluster, _number_texts(texts))]
         return Frame(listed)
+
+    def _columns(self, taken: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the columns of `table`; the columns beside the key have names that are not `taken`."""
+        entities = [self.bound.spec.entity(name) for name in self.entity_types]
+        key = next(entity.key for entity in entities if entity is not None)
+        columns = {key: np.concatenate([self.bound.keys(name) for name in self.entity_types])}
+        if len(self.entity_types) > 1:
+            columns = {_free_name(ENTITY_COLUMN, (key, *taken)): _type_names(self.bound, self.entity_types), **columns}
+        return {**columns, _free_name("cluster", (*columns, *taken)): self.clustering.cluster}
 
     def _source_columns(self) -> list[str]:
         """Return the columns of the records' tables without their keys, each once, in the order of the tables."""
@@ -192,6 +194,13 @@ def _column_texts(bound: BoundModel, entity_types: Sequence[str], column: str) -
             return _type_names(bound, entity_types)
         raise errors[0]
     return np.concatenate(parts)
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name of a column, with underscores at the end if it is taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _most_frequent(cluster: np.ndarray, number: np.ndarray) -> np.ndarray:

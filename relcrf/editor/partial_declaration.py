@@ -55,8 +55,9 @@ class PartialDeclaration(DeclarationTokens):
         """The template that a `gate` declaration names; None for other declarations."""
         if self.keyword != "gate":
             return None
-        declared = next((d for d in (*self.spec.templates, *self.spec.rules) if d.name == self.name), None)
-        return rule_to_template(declared, self.spec, self.name) if isinstance(declared, Rule) else declared
+        declared: tuple[Template | Rule, ...] = (*self.spec.templates, *self.spec.rules)
+        found = next((each for each in declared if each.name == self.name), None)
+        return rule_to_template(found, self.spec, self.name) if isinstance(found, Rule) else found
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:

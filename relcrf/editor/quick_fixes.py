@@ -96,8 +96,8 @@ def _name_replacements(document: Document, located: LocatedDiagnostic) -> list[N
 
 
 def _differs_only_in_case(located: LocatedDiagnostic, fix: NameReplacement) -> bool:
-    """Return True if names differ only in case and underscores, so that they cannot be two names; values (E105) can."""
-    return located.diagnostic.code != "E105" and fold_name(fix.name) == fold_name(fix.replacement)
+    """Return True if names differ only in case and underscores, so that they cannot be two names; values can."""
+    return located.diagnostic.code not in ("E105", "W207") and fold_name(fix.name) == fold_name(fix.replacement)
 
 
 def _replace_names(

@@ -156,7 +156,7 @@ def discrete_part(graph: FactorGraph) -> FactorGraph:
 
 
 def numeric_graph(targets: NumericTargets, states: np.ndarray) -> NumericGraph:
-    """Return the numeric variables with their factors.
+    """Return the numeric variables with their factors; a factor over a number and itself is omitted.
 
     Args:
         states: State of each discrete variable, shape (n_variables,); factors with an unknown state, -1, are omitted.
@@ -175,8 +175,9 @@ def numeric_graph(targets: NumericTargets, states: np.ndarray) -> NumericGraph:
         start = graph.layout.starts[group.block]
         if len(slots) == 2:
             first, second = (position[group.scope[slot]].astype(np.int32) for slot in slots)
-            columns = [_weighted(group, start, np.full(group.n_factors, k), size) for k in range(PAIR_PATTERNS)]
-            pairs.append((first, second, *columns, np.full(group.n_factors, number)))
+            linked = np.flatnonzero(first != second)
+            columns = [_weighted(group, start, np.full(group.n_factors, k), size)[linked] for k in range(PAIR_PATTERNS)]
+            pairs.append((first[linked], second[linked], *columns, np.full(len(linked), number)))
             continue
         joint = joint_states(group, states)
         known = np.flatnonzero(joint >= 0)

@@ -240,10 +240,15 @@ class _TemplateGrounder:
 
     def ground(self) -> None:
         """Ground the template. Raises the same errors as `CaseBuilder.ground`."""
+        pending, n_pending = [self.seen_keys], 0
         for group, rows in self._cases.ground():
             if rows.key is not None and not self._coded_keys.has_fixed_keys:
-                self.seen_keys = distinct(np.concatenate((self.seen_keys, distinct(rows.key))))
+                pending.append(distinct(rows.key))
+                n_pending += len(pending[-1])
+                if n_pending > len(pending[0]):  # a merge per batch would take quadratic time
+                    pending, n_pending = [distinct(np.concatenate(pending))], 0
             group.add(rows)
+        self.seen_keys = distinct(np.concatenate(pending))
 
     def finish(self, n_keys: int, dense_keys: DenseKeyMap | None) -> list[FactorGroup]:
         """Return the factor groups, one for each case, in ascending order of the evidence values."""

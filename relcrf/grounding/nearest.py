@@ -31,7 +31,8 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         points = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
     elif measure == "distance":
-        points = vectors - vectors[0]  # avoids cancellation in the squares of points far from the origin
+        # Squares of points far from the origin cancel; a mean, or one of the points, may itself be far from the others.
+        points = vectors - np.median(vectors, axis=0)
     squared = (points**2).sum(axis=1)
     neighbours = np.empty((n, count), dtype=np.int32)
     step = max(1, BLOCK_CELLS // n)

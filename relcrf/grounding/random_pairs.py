@@ -83,29 +83,46 @@ def _create_sample(
 ) -> tuple[int, int]:
     """Create the table of random pairs; return their number and the number of all pairs that are not admitted.
 
+    Of entities of one type, no entity is paired with itself, and a pair is not admitted if `where` admits it in neither order.
+    If `where` admits each pair in one order only, both orders of a random pair are the same pair.
+
     Args:
         sizes: the numbers of entities of both parameters.
     """
     admitted = quoted(relation_table(relation.name))
-    query = f"SELECT count(*), count(*) FILTER (a0 > a1), count(*) FILTER (a0 = a1) FROM {admitted}"
-    ((n_admitted, n_reversed, n_equal),) = bound.connection.execute(query).fetchall()
+    query = f"SELECT count(*), count(*) FILTER (a0 <> a1), count(*) FILTER (a0 > a1) FROM {admitted}"
+    ((n_admitted, n_different, n_descending),) = bound.connection.execute(query).fetchall()
     pairs = np.random.default_rng(SEED).integers(sizes, size=(SAMPLE_SIZE, 2), dtype=np.int32)
-    n_possible = sizes[0] * sizes[1] - n_admitted
+    n_possible, orders = sizes[0] * sizes[1] - n_admitted, [("a0", "a1")]
     if relation.parameters[0].type_name == relation.parameters[1].type_name:
-        n_possible -= sizes[0] - n_equal  # no entity is paired with itself unless `where` admits this pair
+        orders.append(("a1", "a0"))
+        n_both = _count_both_orders(bound, admitted) if 0 < n_descending < n_different else 0
+        n_possible = sizes[0] * (sizes[0] - 1) - (2 * n_different - n_both)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-        if not n_reversed:  # each pair is admitted in one order
-            n_possible -= sizes[0] * (sizes[0] - 1) // 2
+        if not n_both:
+            n_possible //= 2
             pairs.sort(axis=1)
+            pairs = pairs[:, ::-1] if n_descending else pairs
+    is_new = " AND ".join(
+        f"NOT EXISTS (SELECT 1 FROM {admitted} AS r WHERE r.a0 = d.{first} AND r.a1 = d.{second})"
+        for first, second in orders
+    )
     table = quoted(relation_table(sampled.name))
     bound.connection.register("drawn pairs", {"a0": pairs[:, 0].copy(), "a1": pairs[:, 1].copy()})
     bound.connection.execute(
         f"CREATE OR REPLACE TABLE {table} AS SELECT (row_number() OVER (ORDER BY a0, a1) - 1)::INTEGER AS vid, a0, a1, "
-        f'-1::INTEGER AS state FROM (SELECT DISTINCT a0, a1 FROM "drawn pairs") AS d '
-        f"WHERE NOT EXISTS (SELECT 1 FROM {admitted} AS r WHERE r.a0 = d.a0 AND r.a1 = d.a1)"
+        f'-1::INTEGER AS state FROM (SELECT DISTINCT a0, a1 FROM "drawn pairs") AS d WHERE {is_new}'
     )
     bound.connection.unregister("drawn pairs")
     return bound.count_rows(relation_table(sampled.name)), int(n_possible)
+
+
+def _count_both_orders(bound: BoundModel, admitted: str) -> int:
+    """Return the number of admitted pairs of different entities whose reverse is also admitted."""
+    is_reversed = f"EXISTS (SELECT 1 FROM {admitted} AS s WHERE s.a0 = r.a1 AND s.a1 = r.a0)"
+    query = f"SELECT count(*) FROM {admitted} AS r WHERE a0 <> a1 AND {is_reversed}"
+    ((count,),) = bound.connection.execute(query).fetchall()
+    return int(count)
 
 
 def _ground_groups(
@@ -183,7 +200,8 @@ def _with_blocks(ground: GroundBlock, number: int, info: TemplateInfo) -> list[F
     key_of = np.array([index.get(value, -1) for value in ground.info.keys.values], dtype=np.int32)
     found = []
     for group in groups:
-        assert isinstance(group.features, Keyed)
+        if not isinstance(group.features, Keyed):
+            continue  # a comparison with several keys for a pair, which no backend accepts
         key = key_of[group.features.key]
         known = np.flatnonzero(key >= 0)
         features = Keyed(key[known], group.features.values[:0], len(info.keys.values))

@@ -11,6 +11,7 @@ from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
 from relcrf.language import clauses, declarations, lint, recursion, times
 from relcrf.language.unparsed import may_be_consequence
 from relcrf.model.as_of import restrict
+from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import numeric_terms
 from relcrf.model.rules import all_templates, rule_to_template
 from relcrf.model.spec import (
@@ -25,7 +26,7 @@ from relcrf.model.spec import (
 )
 from relcrf.model.typing import NameScope
 
-_CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
+_CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120", "W207"})
 """Diagnostics with one of these codes and equal messages are reported once per model (`E104`: once per declaration)."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111", "E129"})
@@ -160,7 +161,8 @@ def _check_random_relation(spec: ModelSpec, relation: RandomRelation) -> Iterato
     yield from declarations.check_random_type(spec, relation)
     if declarations.has_known_types(spec, relation.parameters) and relation.where is not None:
         scope = NameScope(spec, relation.parameters, relation.where)
-        yield from _deduplicate(clauses.check_condition(scope, relation.where), {"E104"})
+        problems = list(_deduplicate(clauses.check_condition(scope, relation.where), {"E104"}))
+        yield from problems or lint.check_misspelt_values(scope, [relation.where])
 
 
 def _check_derived_relation(spec: ModelSpec, derived: DerivedRelation) -> Iterator[Diagnostic]:
@@ -176,6 +178,7 @@ def _check_derived_relation(spec: ModelSpec, derived: DerivedRelation) -> Iterat
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
         yield from lint.check_connected_binders(scope, derived.name, derived.span)
+        yield from lint.check_misspelt_values(scope, [derived.definition])
 
 
 def _check_template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
@@ -194,6 +197,8 @@ def _check_template_clauses(spec: ModelSpec, template: Template) -> Iterator[Dia
     if not problems and not clauses.has_broken_condition(scope):
         warnings = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
         yield from warnings or lint.check_duplicate_grounding(spec, restrict(spec, template))
+        clauses_of_template = (*conjuncts(template.where), *template.over, *template.per, *template.by)
+        yield from lint.check_misspelt_values(scope, clauses_of_template)
 
 
 def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
@@ -222,6 +227,7 @@ def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
         yield from _check_template_clauses(spec, rule_to_template(rule, spec, "this rule"))
+        yield from lint.check_misspelt_values(scope, [rule.formula, *rule.per])
 
 
 def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:

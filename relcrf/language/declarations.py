@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from relcrf.errors import Diagnostic, Hint, MissingDeclaration, Span, listing, suggestion
+from relcrf.errors import Diagnostic, Hint, MissingDeclaration, NameReplacement, Span, listing, suggestion
 from relcrf.language.keywords import RESERVED, is_name, is_reserved
 from relcrf.model import spec as s
 from relcrf.model.spec import fold_name
@@ -16,6 +16,20 @@ _NamedDeclaration: TypeAlias = (
 )
 
 MAX_RANGE_SIZE = 1_000_000
+
+_TYPES_ELSEWHERE = {
+    "boolean": "bool",
+    "double": "real",
+    "float": "real",
+    "int": "integer",
+    "number": "real",
+    "numeric": "real",
+    "str": "string",
+    "text": "string",
+    "timestamp": "datetime",
+    "varchar": "string",
+}
+"""The names of types in Python, SQL and other languages, with the types that hints propose instead."""
 
 
 def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
@@ -166,7 +180,11 @@ def _unknown_type(
         types: the valid types.
         keywords: the keywords of the declarations that would make the type valid.
     """
-    similar = suggestion(name, types)
+    type_name = _TYPES_ELSEWHERE.get(name.lower(), "")
+    is_known = type_name in types and fold_name(name) not in map(fold_name, types)
+    similar = (
+        Hint(f"did you mean '{type_name}'?", NameReplacement(name, type_name)) if is_known else suggestion(name, types)
+    )
     listed = f"the types are {listing(types, 12)}" if types else ""
     used = {fold_name(d.name) for d in spec.all_declarations if not isinstance(d, s.Gate | s.Include) and d.name}
     if not is_name(name) or is_reserved(name) or fold_name(name) in used:

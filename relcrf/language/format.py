@@ -152,7 +152,7 @@ class _DeclarationLayout:
         self.hanging_indent = max((len("".join(self._with_spaces(k))) for k in keywords if k), default=3) + 1
         for indent, tokens in parts:
             for comment in tokens[0].leading_comments:
-                yield indent + comment, ""
+                yield (INDENT if tokens[0].text == "}" else indent) + comment, ""
             yield from self._wrap_row(indent, tokens)
 
     def _attribute_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:

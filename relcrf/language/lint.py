@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
-from relcrf.errors import Diagnostic, Span
+from relcrf.errors import Diagnostic, Span, suggestion
 from relcrf.language.render import render_expression as render_expression
 from relcrf.model import expressions as e
 from relcrf.model.expressions import conjuncts, names_in, rename_names
 from relcrf.model.nodes import children, walk
-from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours, Template
+from relcrf.model.spec import DerivedRelation, EnumeratedDomain, ModelSpec, NearestNeighbours, Template
 from relcrf.model.typing import NameScope
 
 
@@ -54,6 +55,24 @@ def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = (
                 connect(node)
     groups = {frozenset(g) for b, g in group.items() if b in scope.binders}
     return [[b for b in scope.binders if b in members] for members in groups]
+
+
+MIN_VALUE_LENGTH = 3
+"""Minimum length of a name that W207 compares with values; shorter names are usual for variables and similar to many values."""
+
+
+def check_misspelt_values(scope: NameScope, expressions: Iterable[e.Expression]) -> Iterator[Diagnostic]:
+    """Report W207: a name that occurs once, and therefore stands for any value of a domain, is similar to a value."""
+    nodes = [pair for expression in expressions for pair in scope.walk(expression)]
+    counts = Counter(name for _, node in nodes if isinstance(node, e.Name | e.Attribute) for name in names_in(node))
+    for inner, node in nodes:
+        if not isinstance(node, e.Name) or counts[node.name] > 1 or len(node.name) < MIN_VALUE_LENGTH:
+            continue
+        domain = scope.spec.domain(inner.existential_types.get(node.name, ""))
+        hint = suggestion(node.name, domain.values) if isinstance(domain, EnumeratedDomain) else None
+        if domain is not None and hint is not None:
+            message = f"'{node.name}' is not a value of {domain.name} and therefore stands for any value"
+            yield Diagnostic("W207", message, node.span, hint)
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:

@@ -124,8 +124,9 @@ def _suggest_fix(unexpected: str, remaining: list[str], preceding: list[str], ac
 
 def _suggest_type(unexpected: str, preceding: list[str]) -> str:
     """Return the hint for a name that is not followed by a colon and a type."""
-    if len(preceding) > 1 and preceding[-2] == "of":
-        return f"for several values of a domain, use the type 'bag of {preceding[-1]}'"
+    domain = unexpected if preceding[-1] == "of" else preceding[-1]
+    if "of" in preceding[-2:] and domain.isidentifier():  # `words : of Word` or `words : list of Word`
+        return f"for several values of a domain, use the type 'bag of {domain}'"
     if unexpected.isidentifier():
         meant = suggestion(preceding[-1], ROLE_KEYWORDS) if preceding[0] == "entity" else None
         if meant:

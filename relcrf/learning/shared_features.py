@@ -67,9 +67,9 @@ def _block_features(graph: FactorGraph, groups: list[FactorGroup], variables: np
         factors = np.flatnonzero(node >= 0)
         features = group.features
         if isinstance(features, Dense):
-            spread = features.values.std(axis=0)
-            centred = (features.values - features.values.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
-            features = Dense(centred)
+            numbers = features.values
+            varies = (numbers != numbers[:1]).any(axis=0)  # the deviation of equal numbers may be a rounding error
+            features = Dense((numbers - numbers.mean(axis=0)) / np.where(varies, numbers.std(axis=0), np.inf))
         row, column, value = features.entries(factors)
         rows.append(node[factors][row])
         columns.append(column)

@@ -141,11 +141,11 @@ def uses_all_rows(spec: s.ModelSpec, declaration: s.Template | s.DerivedRelation
 
 def uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature) -> bool:
     """Return True if a relation or feature without `as of` depends on rows with a time other than its arguments."""
-    return _uses_other_rows(spec, declared, frozenset())
+    return _uses_other_rows(spec, declared, set())
 
 
-def _uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature, seen: frozenset[str]) -> bool:
-    seen |= {declared.name}
+def _uses_other_rows(spec: s.ModelSpec, declared: s.DerivedRelation | s.Feature, seen: set[str]) -> bool:
+    seen.add(declared.name)
     has_time = any(spec.time_attribute(parameter.type_name) for parameter in declared.parameters)
     expressions: tuple[e.Expression, ...]
     if isinstance(declared, s.Feature):
@@ -177,8 +177,8 @@ def feature_inputs(feature: s.Feature) -> tuple[e.Expression, ...]:
     return definition.inputs if isinstance(definition, s.LearnedDefinition) else s.feature_operands(feature)
 
 
-def _is_unrestricted(spec: s.ModelSpec, name: str, seen: frozenset[str]) -> bool:
-    """Return True if a relation or feature depends on rows of any time."""
+def _is_unrestricted(spec: s.ModelSpec, name: str, seen: set[str]) -> bool:
+    """Return True if a relation or feature that is not in `seen` depends on rows of any time."""
     declared = spec.relation(name) or spec.feature(name)
     if isinstance(declared, s.DerivedRelation | s.Feature):
         return declared.as_of is None and name not in seen and _uses_other_rows(spec, declared, seen)
@@ -189,6 +189,10 @@ def _is_statistic(scope: NameScope, node: e.FunctionCall) -> bool:
     """Return True if the result of a call depends on all rows of an entity type with a time."""
     types = (scope.type_names.get(name, "") for name in names_in(node))
     return node.name in STATISTICS and any(scope.spec.time_attribute(type_name) for type_name in types)
+
+
+def _is_not_conjunction(node: e.Expression) -> bool:
+    return not (isinstance(node, e.Connective) and node.operator == "and")
 
 
 @dataclass(frozen=True)
@@ -326,10 +330,13 @@ class _TimeLimit:
     def _required_comparisons(
         self, scope: NameScope, parts: tuple[e.Expression, ...], names: set[str]
     ) -> Iterator[e.Comparison]:
-        """Yield the comparisons of conjuncts; those inside `not`, `or` and `=>` have separate comparisons."""
+        """Yield the comparisons of conjuncts; those inside `not`, `or` and `=>` have separate comparisons.
+
+        A nested `and` binds its own names, also those in its aggregates.
+        """
         bound = set(scope.binders)
         for part in parts:
-            aggregates = (node for node in walk(part) if isinstance(node, e.Aggregate))
+            aggregates = (node for node in walk(part, descend=_is_not_conjunction) if isinstance(node, e.Aggregate))
             bound |= set().union(*map(names_in, aggregates))
             bound |= set() if isinstance(part, e.Not | e.Connective) else names_in(part)
         yield from self._entity_comparisons(scope, bound & names)

@@ -170,7 +170,7 @@ class NameScope:
         raise TypeCheckError("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
     def _unknown_name_error(self, name: str, node: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
-        names = [*self.type_names, *self.spec.constants]
+        names = [*self.type_names, *self.spec.constants, *(t.BOOL_VALUES if expected == t.Bool() else ())]
         if isinstance(expected, t.DomainType | t.String | t.Date | t.Time | t.Datetime):
             return TypeCheckError(
                 "E104", f"unknown name '{name}'", node, f'write a value of {expected} in quotes: "{name}"'

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.files import require_suffix
 from relcrf.relbench.model import convert_task
 
 
@@ -21,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     manifest = options.out.with_suffix(".toml")
     try:
+        require_suffix(options.out, (".rcrf",), "model.rcrf")  # otherwise the manifest might replace the model
         for path in (options.out, manifest):
             if path.exists() and not options.force:
                 hint = "choose another file with --out, or overwrite it with --force"

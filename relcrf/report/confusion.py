@@ -48,25 +48,23 @@ def count_confusions(scored: ScoredLabels, values: Sequence[str], names: Sequenc
         names: The names of the variables.
     """
     k, texts = len(values), np.array([*values], dtype=object)
-    counts = np.bincount(scored.truth * k + scored.modes, minlength=k * k).reshape(k, k)
-    labels, right = counts.sum(axis=1), counts.diagonal()
-    wrong = counts - np.diag(right)
-    truth, answer = np.divmod(
-        np.argsort(-wrong, axis=None, kind="stable")[: min(MAX_PAIRS, np.count_nonzero(wrong))], k
-    )
     confidence, _ = scored.confidence_bins
     mistaken = np.flatnonzero(scored.modes != scored.truth)
     mistaken = mistaken[np.argsort(-confidence[mistaken], kind="stable")]
-    cells = scored.truth[mistaken] * k + scored.modes[mistaken]
+    cells = scored.truth.astype(np.int64) * k + scored.modes
+    # The cells are counted one by one: a matrix of thousands of values would exhaust the memory.
+    wrong, counts = np.unique(cells[mistaken], return_counts=True)
+    shown = np.argsort(-counts, kind="stable")[:MAX_PAIRS]
+    truth, answer = np.divmod(wrong[shown], k)
     examples = [
-        ", ".join(f"{names[one]} ({confidence[one]:.0%})" for one in mistaken[cells == cell][:MAX_EXAMPLES])
-        for cell in truth * k + answer
+        ", ".join(f"{names[one]} ({confidence[one]:.0%})" for one in mistaken[cells[mistaken] == cell][:MAX_EXAMPLES])
+        for cell in wrong[shown]
     ]
     pairs = {
         "truth": texts[truth],
         "answer": texts[answer],
-        "count": wrong[truth, answer],
-        "labels": labels[truth],
+        "count": counts[shown],
+        "labels": np.bincount(scored.truth, minlength=k)[truth],
         "examples": np.array([*examples, ""], dtype=object)[:-1],
     }
     mistaken = mistaken[:MAX_MISTAKES]
@@ -77,5 +75,5 @@ def count_confusions(scored: ScoredLabels, values: Sequence[str], names: Sequenc
         "probability": confidence[mistaken],
         "of_truth": scored.probabilities[mistaken, scored.truth[mistaken]],
     }
-    shown = tuple(map(tuple, counts.tolist())) if k <= MAX_STATES else ()
-    return Confusion(tuple(values), shown, Frame(pairs), Frame(mistakes))
+    matrix = np.bincount(cells, minlength=k * k).reshape(k, k).tolist() if k <= MAX_STATES else []
+    return Confusion(tuple(values), tuple(map(tuple, matrix)), Frame(pairs), Frame(mistakes))

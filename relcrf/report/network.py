@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.data.extras import import_extra
+from relcrf.data.frame import Frame
 from relcrf.evaluation.learned_graph import LearnedGraph
 from relcrf.printable import escape_unprintable
 from relcrf.report.node_positions import position_nodes
@@ -30,6 +31,9 @@ from relcrf.report.plot import (
     save_picture,
     truncate,
 )
+
+MAX_NODES, MAX_EDGES = 500, 2000
+"""Maximum number of drawn nodes and edges, the strongest edges first; the layout of 500 nodes takes seconds, of 5,000 an hour."""
 
 MAX_LABELS = 150
 """Maximum number of labelled nodes; the nodes with the most edges are labelled."""
@@ -69,6 +73,7 @@ class GraphDrawing:
         diameters: The diameter of each disc, shape (n_nodes,).
         labels: The label of each node; empty for none.
         size: The width and height of the picture.
+        n_omitted: The number of weaker edges that are not drawn.
     """
 
     graph: LearnedGraph
@@ -76,6 +81,12 @@ class GraphDrawing:
     diameters: np.ndarray
     labels: tuple[str, ...]
     size: tuple[float, float]
+    n_omitted: int = 0
+
+    @property
+    def note(self) -> str:
+        """The end of the title; empty if the picture contains all edges."""
+        return f"; {self.n_omitted:,} weaker edges are not drawn" if self.n_omitted else ""
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -96,12 +107,27 @@ class GraphDrawing:
         return (*(entry for entry in signs if entry[0] in self.colours), *kinds)
 
 
-def lay_out_graph(graph: LearnedGraph) -> GraphDrawing:
-    """Compute the layout of a graph; equal graphs have equal layouts.
+def _strongest_edges(graph: LearnedGraph) -> LearnedGraph:
+    """Return the strongest edges, at most MAX_EDGES, with their nodes, at most MAX_NODES; a smaller graph is not changed."""
+    first_edges = np.sort(
+        np.unique(graph.pairs, return_index=True)[1] // 2
+    )  # for each node the first edge that contains it
+    n_edges = min(len(graph.edges), MAX_EDGES, *first_edges[MAX_NODES : MAX_NODES + 1].tolist())
+    if n_edges == len(graph.edges):
+        return graph
+    nodes, ends = np.unique(graph.pairs[:n_edges], return_inverse=True)
+    edges, pairs = graph.edges.take_rows(np.arange(n_edges)), ends.reshape(-1, 2)
+    columns = {**edges.columns, "first": pairs[:, 0], "second": pairs[:, 1]}
+    return LearnedGraph(graph.nodes.take_rows(nodes), Frame(columns), graph.triples)
+
+
+def lay_out_graph(whole: LearnedGraph) -> GraphDrawing:
+    """Compute the layout of a graph, or of its strongest edges; equal graphs have equal layouts.
 
     Raises:
         UsageError: Matplotlib is not installed.
     """
+    graph = _strongest_edges(whole)
     degrees = graph.degrees
     diameters = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
     # Nodes with equal degrees are ordered by the strength of the strongest edge.
@@ -117,7 +143,8 @@ def lay_out_graph(graph: LearnedGraph) -> GraphDrawing:
     width, height = (positions + boxes / 2).max(axis=0) + 2 * MARGIN
     # A box contains a disc and, below the disc, the label; the disc is therefore above the centre of the box.
     positions = positions + MARGIN + np.column_stack((np.zeros(len(positions)), text_sizes[:, 1] / 2 + FOOTER))
-    return GraphDrawing(graph, positions, diameters, labels, (max(float(width), 360.0), float(height) + FOOTER))
+    size = max(float(width), 360.0), float(height) + FOOTER
+    return GraphDrawing(graph, positions, diameters, labels, size, len(whole.edges) - len(graph.edges))
 
 
 def _measure_label(label: str) -> tuple[float, float]:
@@ -134,7 +161,12 @@ def _measure_label(label: str) -> tuple[float, float]:
 def plot_graph(graph: LearnedGraph, title: str) -> Plot:
     """Return the picture for the report page."""
     drawing = lay_out_graph(graph)
-    return draw(title, lambda axes: _paint_graph(axes, drawing, _PAGE), drawing.legend, inches=_inches(drawing))
+    return draw(
+        f"{title}{drawing.note}",
+        lambda axes: _paint_graph(axes, drawing, _PAGE),
+        drawing.legend,
+        inches=_inches(drawing),
+    )
 
 
 def save_graph(graph: LearnedGraph, path: Path) -> None:
@@ -202,7 +234,7 @@ def _write_legend(axes: Any, drawing: GraphDrawing) -> None:
         dot = {"marker": markers.get(colour), "linestyle": "none", "markersize": 6}
         style = dot if colour in markers else {"linewidth": 2.5}
         handles.append(lines.Line2D([], [], color=_LIGHT[colour], label=text, **style))
-    title = f"{len(drawing.graph.nodes):,} nodes, {len(drawing.graph.edges):,} edges"
+    title = f"{len(drawing.graph.nodes):,} nodes, {len(drawing.graph.edges):,} edges{drawing.note}"
     handles.insert(0, lines.Line2D([], [], linestyle="none", label=title))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=len(handles), frameon=False,

@@ -17,6 +17,7 @@ from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.neighbour_gain import NeighbourGain, gain_by_neighbours
 from relcrf.evaluation.number_evidence import count_decimals
 from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstimate, Predictions
+from relcrf.printable import escape_unprintable
 from relcrf.report.calibration import Calibration, measure_calibration
 from relcrf.report.class_plots import plot_curves
 from relcrf.report.comparison_plots import error_bars
@@ -28,6 +29,9 @@ from relcrf.report.plot import FIRST, MARK, Plot, draw
 
 MIN_LABELS = 100
 """Minimum number of held-out labels of an attribute; with fewer labels, small differences are not detectable."""
+
+MAX_LABEL_LENGTH = 30
+"""Maximum number of characters of a label of a plot, so that half of the width remains for the plot."""
 
 TITLES = {
     "accuracy": "accuracy",
@@ -288,6 +292,13 @@ def measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list
     return rows
 
 
+def _row_label(system: str) -> str:
+    """Return the name of a system, such as the folder of a run, as the label of a row; long names lose their middle."""
+    text = escape_unprintable(system)
+    half = MAX_LABEL_LENGTH // 2
+    return text if len(text) <= MAX_LABEL_LENGTH else f"{text[:half]}…{text[-half:]}"
+
+
 def plot_systems(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
     """Plot one measure of all systems, with 95 % intervals; for `estimates` see `measure_rows`."""
     systems = list(estimates)[::-1]
@@ -306,7 +317,7 @@ def plot_systems(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate
             markersize=6,
             capsize=4,
         )
-        axes.set_yticks(rows, systems)
+        axes.set_yticks(rows, [*map(_row_label, systems)])
         axes.set_ylim(-0.6, len(systems) - 0.4)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(TITLES[measure])

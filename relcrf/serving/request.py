@@ -12,7 +12,7 @@ import numpy as np
 
 from relcrf.data.frame import Frame
 from relcrf.data.names import NamedColumns, bag_table_names, bag_value_names, state_column_names, vector_column_pattern
-from relcrf.data.store import is_utf8
+from relcrf.data.store import is_utf8, same_name_error
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec, fold_name
 from relcrf.model.types import Bag, Vector
@@ -87,7 +87,8 @@ class RequestSchema:
         """Return the tables of a request by folded name. Missing tables, except those of random relations, are empty.
 
         Raises:
-            DataError: The model does not read a table or a column, or a value of `tables` is not a table.
+            DataError: The model does not read a table or a column, a value of `tables` is not a table, or two tables or columns
+                have the same name.
         """
         if not isinstance(tables, Mapping):
             message = f"a request must be a mapping from table names to rows, but has type {type(tables).__name__}"
@@ -99,6 +100,8 @@ class RequestSchema:
                 names = [e.name.lower() for e in self.tables.values()]
                 hint = suggestion(name, names) or f"the model reads the tables {listing(names)}"
                 raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
+            if (other := request.get(fold_name(name))) is not None:
+                raise same_name_error(name, f"table '{other.name}'", f"table '{name}'")
             table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             _require_unicode(table)
             if isinstance(value, Mapping | list | tuple):
@@ -171,7 +174,13 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
         names = dict.fromkeys(column for row in value for column in row)
         return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
     if (frame_columns := _frame_columns(value)) is not None:
-        return {str(column): [_plain_value(cell) for cell in cells] for column, cells in frame_columns}
+        columns: dict[str, list[Any]] = {}
+        for column, cells in frame_columns:
+            if str(column) in columns:
+                message = f"two columns of table '{name}' have the name '{column}'"
+                raise DataError(Diagnostic("E203", message, DataLocation(f"table '{name}'"), "rename a column"))
+            columns[str(column)] = [_plain_value(cell) for cell in cells]
+        return columns
     message = f"table '{name}' has type {type(value).__name__}; expected a row, a list of rows or a data frame"
     raise DataError(Diagnostic("E203", message, hint="pass a mapping, a list of mappings, or a data frame"))
 
@@ -195,8 +204,8 @@ def _frame_columns(value: Any) -> Iterable[tuple[str, Iterable[Any]]] | None:
     if type(value).__module__.partition(".")[0] == "polars":
         columns = (value.collect() if hasattr(value, "collect") else value).to_dict(as_series=False)
         return columns.items()
-    if hasattr(value, "iloc"):  # pandas
-        return [(name, value[name].tolist()) for name in value.columns]
+    if hasattr(value, "iloc") and hasattr(value, "columns"):  # pandas
+        return [(name, value.iloc[:, k].tolist()) for k, name in enumerate(value.columns)]
     if hasattr(value, "fetchall") and hasattr(value, "columns"):  # DuckDB
         rows = value.fetchall()
         return [(name, [row[k] for row in rows]) for k, name in enumerate(value.columns)]

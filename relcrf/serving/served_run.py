@@ -26,6 +26,9 @@ INTERNAL_ERROR = Diagnostic(
 )
 """The diagnostic for an exception other than `RelcrfError`, of which only the log contains the details."""
 
+_RUN_SUFFIXES = (".json", ".jsonl", ".npy", ".rcrf", ".skops", ".toml")
+"""Suffixes of the files of a run; another file, such as the page of `relcrf report`, does not change the run."""
+
 FileIdentities: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of change in nanoseconds of each file of a run folder."""
 
@@ -128,7 +131,7 @@ class ServedRun:
         """Return the identities of the files; an empty tuple while training replaces the folder."""
         try:
             with os.scandir(self._folder) as entries:
-                stats = [(entry.name, entry.stat()) for entry in entries]
+                stats = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(_RUN_SUFFIXES)]
         except OSError:
             return ()
         return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats))

@@ -31,6 +31,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def url_host(host: str) -> str:
+    """Return an address as it is written in URLs, in which an IPv6 address is in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def accepted_hosts(host: str) -> tuple[str, ...]:
+    """Return the host names of requests that a service on an address should accept; see `service.create_app`."""
+    return tuple(dict.fromkeys((*LOOPBACK_NAMES, url_host(host).lower()))) if is_loopback(host) else ()
+
+
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address.
 

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from relcrf.backends.calibration_labels import require_coverage
 from relcrf.data.dataset import Dataset
-from relcrf.errors import Diagnostic, RelcrfError, listing
+from relcrf.errors import Diagnostic, RelcrfError, listing, suggestion
 from relcrf.serving.openapi import openapi_document
 from relcrf.serving.predictor import MAX_TIMED_REQUESTS
 from relcrf.serving.served_run import INTERNAL_ERROR, LoadedRun, ServedRun
@@ -220,6 +220,7 @@ class _Service:
     # Routes
 
     async def _predict(self, request: Request) -> Any:
+        _require_known_parameters(request, "attribute", "coverage")
         query = PredictionQuery(request.query_params.get("attribute"), _read_coverage(request))
         body = await self._read_json(request)
         if not isinstance(body, list):
@@ -400,6 +401,17 @@ def _search_variables(loaded: LoadedRun, text: str) -> dict[str, Any]:
             (value,) = grounding.values_in_data(block, np.array([block.start + k]))
             found.append({"variable": name, "value": value})
     return {"variables": found[:MAX_FOUND_VARIABLES], "has_more": len(found) > MAX_FOUND_VARIABLES}
+
+
+def _require_known_parameters(request: Request, *names: str) -> None:
+    """Require that the query of a request has no other parameters, such as a misspelled one.
+
+    Raises:
+        RequestError: It has another parameter.
+    """
+    if unknown := next((name for name in request.query_params if name not in names), None):
+        hint = suggestion(unknown, names) or f"the parameters are {listing(names)}"
+        raise _invalid(422, f"unknown query parameter '{unknown}'", hint)
 
 
 def _read_coverage(request: Request) -> float | None:

@@ -11,10 +11,11 @@ from relcrf import api
 from relcrf.backends import ess
 from relcrf.backends.base import Monitor
 from relcrf.backends.registry import make_backend
+from relcrf.errors import UsageError
 from relcrf.evaluation.selection import StageCache
 from relcrf.graph import edge_classes
 from relcrf.graph.reduction import Role, reduce_graph
-from relcrf.inference import pair_lanes
+from relcrf.inference import elimination_order, pair_lanes
 
 MODEL = relcrf.parse("""
 domain Topic = 0..2
@@ -206,6 +207,15 @@ def test_dense_starts_at_the_maximum_of_the_pseudo_likelihood():
     assert fit.summary["pseudo_iterations"] == pseudo.summary["weights_iterations"]
     accuracy = predict(fit, testing).score().accuracy
     assert accuracy > predict(api.fit(MODEL, training, "local"), testing).score().accuracy + 0.1
+
+
+def test_exact_inference_keeps_the_structure_if_all_edges_are_too_many(monkeypatch):
+    monkeypatch.setattr(elimination_order, "STEPS_PER_ALLOWED_CELL", 1e-6)
+    data = relcrf.Dataset(page_tables(300, 8, 0))
+    fit = MODEL.fit(data, "ess", inference="exact", max_iterations=5)
+    assert (fit.summary["edges"], fit.summary["inference"]) == ("tree", "exact")
+    with pytest.raises(UsageError, match="E381"):
+        predict(fit, fit.ground(data), edges="all")
 
 
 def test_cached_stages_are_those_of_other_settings():

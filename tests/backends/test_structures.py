@@ -253,6 +253,8 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
         ("ess", {"trees": 0}),
         ("dense", {"inference": "gibbs"}),
         ("dense", {"objective": "bp"}),
+        ("pseudo", {"inference": "gibbs", "sweeps": 0}),
+        ("pseudo", {"inference": "gibbs", "chains": 0}),
     ],
 )
 def test_invalid_settings_raise_before_work(backend, settings):

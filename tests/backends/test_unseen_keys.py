@@ -44,3 +44,19 @@ def test_penalty_pulls_rare_key_towards_the_shared_template(fit):
     unseen = probability_late(fit, "unseen")
     assert unseen < probability_late(fit, "rare") < 0.8
     assert probability_late(fit, "s0") > 0.6 > 0.3 > probability_late(fit, "s1")
+
+
+def test_initial_weight_is_not_a_score_of_an_unseen_key():
+    """Weights of an unseen key are initial weights; its edges have no label information and no selected fraction."""
+    text = MODEL + "relation Before(a: Order, b: Order)\n"
+    text += "template same(a: Order, b: Order) where Before(a, b) over a.late == b.late per a.shop init 2\n"
+    tables = {"order": {"id": [1, 2, 3], "shop": ["s", "s", "s"], "late": [True, True, False]}}
+    train = Dataset({**tables, "before": {"a": [1, 2], "b": [2, 3]}})
+    fit = relcrf.parse(text).fit(train, "ess", pooling=0.5, min_fraction=0.1)
+    new = fit.ground(Dataset({"order": {"id": [4, 5], "shop": ["z", "z"]}, "before": {"a": [4], "b": [5]}}))
+    (block,) = (k for k, info in enumerate(new.templates) if info.name == "same")
+    found = {
+        name: new.graph.layout.matrix(vector, block)[-1].tolist()
+        for name, vector in fit.learned.vectors_for(new).items()
+    }
+    assert found == {"weights": [2.0], "structure": [2.0], "label_information": [0.0], "selected_fraction": [0.0]}

@@ -601,6 +601,14 @@ def test_fmt_formats_in_place_and_checks(capsys, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_fmt_formats_the_target_of_a_link(capsys, monkeypatch, tmp_path):
+    (tmp_path / "real.rcrf").write_text("entity   E {predict t:bool}\n")
+    (tmp_path / "link.rcrf").symlink_to("real.rcrf")
+    assert json_command(capsys, monkeypatch, "fmt", tmp_path / "link.rcrf")[0] == 0
+    assert (tmp_path / "real.rcrf").read_text() == "entity E { predict t : bool }\n"
+    assert (tmp_path / "link.rcrf").is_symlink() and len(list(tmp_path.iterdir())) == 2
+
+
 def test_fmt_does_not_change_invalid_file(capsys, monkeypatch, tmp_path):
     path = tmp_path / "m.rcrf"
     path.write_text("entity E {\ntemplate t(e: E) over e.s")

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import relcrf
@@ -186,6 +187,26 @@ def test_diff_compares_predictions_of_the_same_entities(web, relcrf_json, tmp_pa
     assert code == 0
     assert found["answers"]["queries"] == {"Page.category": 12}
     assert found["answers"]["same"]["Page.category"] > 0.9 and found["answers"]["edges"] > 0.9
+
+
+def test_diff_compares_predicted_numbers(relcrf_json, relcrf_, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    frame = pd.DataFrame({"id": range(60), "y": 3 * x + rng.normal(size=60), "x": x, "t": (x > 0).astype(object)})
+    frame.loc[:19, "y"], frame.loc[10:29, "t"] = None, None
+    frame.to_csv(tmp_path / "e.csv", index=False)
+    model = relcrf.parse("entity E { predict y : real  predict t : bool  x : real }\ntemplate a(e: E) over e.y by 1, e.x\n"
+                         "template b(e: E) over e.t by 1, e.x")  # fmt: skip
+    fits = [model.fit(relcrf.Dataset(tmp_path), "dense", l2=l2) for l2 in (0.01, 5.0)]
+    for k, fit in enumerate(fits):
+        fit.save(tmp_path / f"run{k}")
+    code, found = relcrf_json("diff", tmp_path / "run0", tmp_path / "run1", "--data", tmp_path)
+    one, other = (fit.predict(relcrf.Dataset(tmp_path)).means("E.y") for fit in fits)
+    assert code == 0 and set(found["answers"]["same"]) == {"E.t"}
+    assert found["answers"]["queries"] == {"E.t": 20, "E.y": 20}
+    assert found["answers"]["mean_differences"]["E.y"] == pytest.approx(np.abs(one - other).mean()) != 0.0
+    _, out, _ = relcrf_("diff", tmp_path / "run0", tmp_path / "run1", "--data", tmp_path)
+    assert "E.y: the mean absolute difference of 20 predictions is" in out
 
 
 @pytest.mark.skipif("RELCRF_DATA" not in os.environ, reason="RELCRF_DATA is not set")

@@ -58,6 +58,7 @@ def test_errors_before_the_service_starts(run, web, tmp_path, relcrf_, monkeypat
     assert_error(3, "E334", tmp_path)
     assert_error(2, "E311", run, "--max-body", "big")
     assert_error(2, "E300", run, "--port", "70000")
+    assert_error(2, "E300", run, "--timeout", "inf")
     assert_error(2, "E305", run, "--set", "treewidth=0")
     assert_error(3, "E2", run, "--data", tmp_path)
     monkeypatch.setattr(extras, "find_spec", lambda name: None)

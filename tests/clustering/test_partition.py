@@ -176,6 +176,20 @@ def test_certain_pairs_have_finite_weights():
     assert np.isfinite(found.objective) and found.cluster.tolist() in ([0, 0, 1], [0, 1, 1])
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("threshold", [1e-12, 1e-7, 1e-5, 1 - 1e-5, 1 - 1e-7, 1 - 1e-12])
+def test_certain_pairs_are_on_their_side_of_any_threshold(threshold, method):
+    """With fn=1 and fp=10000000, the threshold is 1 - 1e-7; labelled matches still share a cluster."""
+    found = cluster_records(4, [0, 2], [1, 3], [1.0, 0.0], threshold=threshold, method=method)
+    assert found.cluster.tolist() == [0, 0, 1, 2] and np.isfinite(found.objective)
+
+
+def test_pairs_at_the_threshold_are_not_above_it():
+    for threshold in (np.arange(1, 100) / 100).tolist():
+        found = cluster_records(6, [0, 2, 4], [1, 3, 5], [threshold, threshold + 1e-12, threshold], threshold=threshold)
+        assert found.cluster.tolist() == [0, 1, 2, 2, 3, 4]
+
+
 def test_a_missing_pair_speaks_against_a_cluster():
     """A star whose leaves are not compared has clusters of two with 'average', however low the threshold is."""
     leaves = np.arange(1, 50)

@@ -143,6 +143,19 @@ def test_records_of_two_types():
     assert set(found.merged().columns) == {"entity", "id", "cluster", "records", "name"}
 
 
+def test_merged_rows_contain_columns_with_the_names_of_the_clustering():
+    """The columns `cluster` and `records` of the records' table are merged like others."""
+    tables = people()
+    tables["person"] = tables["person"].rename(columns={"source": "cluster", "age": "records"})
+    found = cluster_prediction(relcrf.parse(MODEL).fit(relcrf.Dataset(tables), "local").predict(relcrf.Dataset(tables)))
+    merged = found.merged()
+    assert list(merged.columns) == ["id", "cluster_", "records_", "name", "town", "cluster", "records"]
+    assert merged.columns["cluster_"].tolist() == list(range(len(found.clustering.sizes)))
+    assert merged.columns["records_"].tolist() == found.clustering.sizes.tolist()
+    assert set(merged.columns["cluster"].tolist()) <= {"x", "y"}
+    assert list(found.table().columns) == ["id", "cluster"]
+
+
 def test_most_frequent_values_equal_those_of_plain_loops():
     rng = np.random.default_rng(0)
     cluster = np.concatenate([np.arange(50), rng.integers(50, size=300)])

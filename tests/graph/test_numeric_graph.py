@@ -42,7 +42,8 @@ def grounding():
 
     house = {"id": range(6), "price": PRICE, "kind": KIND, "size": SIZE}
     shop = {"id": range(3), "rent": RENT}
-    pairs = {"house_tags": columns(TAGS, "house", "tag"), "near": columns(NEAR, "a", "b")}
+    near = [*NEAR, (3, 3)]  # the factor over a price and itself is omitted
+    pairs = {"house_tags": columns(TAGS, "house", "tag"), "near": columns(near, "a", "b")}
     data = relcrf.Dataset({"house": house, "shop": shop, **pairs, "visit": columns(VISITS, "h", "s")})
     return relcrf.parse(TEXT).ground(data)
 

@@ -41,6 +41,8 @@ TEMPLATES["nested"] = [
             "count { b where not (R(a, b) and S(b, f)) and R(b, c) } > 1",
             "sum { S(b, f).v where S(b, f) } < 1",
             "R(x, y)",
+            "not (R(a, b) and count { c where R(b, c) } > 0)",
+            "a.n >= 0 or (R(a, b) and exists { R(b, c) })",
         ]
     )
 ]

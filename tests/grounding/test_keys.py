@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import relcrf
+from relcrf.columns import bucket_sort
+from relcrf.grounding import blocks
+from relcrf.kernels.distinct import distinct
 
 MODEL = """
 domain N = open
@@ -76,3 +79,19 @@ def test_keys_of_templates_whose_names_differ_in_case():
     grounding = model.ground({"p": {"id": range(3), "c": [True] * 3, "n": ["a", "b", "c"], "m": ["b", "d", "c"]}})
     assert grounding.instances("kind")["p.n"].tolist() == ["a", "b", "c"]
     assert grounding.instances("Kind")["p.m"].tolist() == ["b", "d", "c"]
+
+
+def test_distinct_keys_are_merged_in_linear_time(monkeypatch):
+    n, sizes = 2000, []
+
+    def counted_distinct(values):
+        sizes.append(len(values))
+        return distinct(values)
+
+    monkeypatch.setattr(bucket_sort, "BUCKET_ROWS", 10)
+    monkeypatch.setattr(blocks, "distinct", counted_distinct)
+    names = [f"k{k * 7919 % n:04d}" for k in range(n)]
+    data = {"visit": {"id": range(n), "out": [True] * n, **dict.fromkeys("abcd", names)}}
+    grounding = relcrf.parse(MODEL).ground(data)
+    assert [key[0] for key in grounding.templates[0].keys.values] == sorted(names)
+    assert len(sizes) > 100 and sum(sizes) < 10 * n

@@ -46,3 +46,13 @@ def test_distances_far_from_origin_do_not_cancel():
     vectors = np.random.default_rng(1).integers(-3, 4, size=(30, 4)).astype(float)
     near, far = find_nearest_neighbours(vectors, 5, "distance"), find_nearest_neighbours(vectors + 1e9, 5, "distance")
     np.testing.assert_array_equal(near, far)
+
+
+@pytest.mark.parametrize("outlier", [0, 7])
+def test_outlier_does_not_change_the_neighbours_of_others(outlier):
+    """A missing vector may be written as 1e12; squares of this size do not contain the distances of other points."""
+    vectors = np.random.default_rng(1).normal(size=(30, 4))
+    vectors[outlier] = 1e12
+    a, b = find_nearest_neighbours(vectors, 5, "distance")
+    expected = [pair for pair in naive(vectors, 5, "distance") if pair[0] != outlier]
+    assert [pair for pair in zip(a.tolist(), b.tolist(), strict=True) if pair[0] != outlier] == expected

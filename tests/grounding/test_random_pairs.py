@@ -84,6 +84,37 @@ def test_a_key_that_no_admitted_pair_has_is_dropped():
     assert keys - {""} == admitted and "99" not in admitted
 
 
+@pytest.mark.parametrize(
+    ("order", "n_orders"),
+    [
+        ("a < b", 1),
+        ("a > b", 1),
+        ("(a.age < b.age or a.age == b.age and a < b)", 1),
+        ("a.age <= b.age", 2),
+        ("a != b", 2),
+    ],
+)
+def test_pairs_that_are_admitted_in_the_other_order_are_not_random_pairs(order, n_orders):
+    table = people(30)
+    text = DEDUPE.replace("a < b", f"a != b and {order}")
+    (found,) = relcrf.parse(text).ground(relcrf.Dataset({"person": table})).random_pairs
+    n_others = sum(a != b for a, b in itertools.combinations(table["name"], 2))
+    assert found.n_possible == found.n_pairs == n_others * n_orders
+
+
+def test_comparison_with_several_keys_for_a_pair_is_left_out():
+    """A key that no admitted pair has changes the dictionary of the keys."""
+    text = DEDUPE.replace(
+        "town(a: Person, b: Person) where a.town == b.town over same(a, b)",
+        "town(a: Person, b: Person, c: Person) where c.town == b.town over same(a, b) per c.age, c.name",
+    )
+    table = people(30)
+    table.loc[29, ["name", "town"]] = ["only", "alone"]
+    grounding = relcrf.parse(text).ground(relcrf.Dataset({"person": table}))
+    (found,) = grounding.random_pairs
+    assert {grounding.templates[group.block].name for group in found.groups} == {"share", "age"}
+
+
 def test_pairs_of_two_entity_types(monkeypatch):
     monkeypatch.setattr(random_pairs, "SAMPLE_SIZE", 100)
     left, right = people(40, 1)[["id", "name"]], people(50, 2)[["id", "name"]]

@@ -230,6 +230,12 @@ def test_long_chain_of_derived_relations_is_checked_quickly() -> None:
     assert found.code == "E131" and found.notes[0].count("->") == 501
 
 
+def test_relations_that_occur_several_times_are_checked_quickly() -> None:
+    text = f'{BASE}entity Visit {{ predict back : bool time day : date }}\nderive R0(v: Visit) where v.day > "2024-01-31"\n'
+    text += "".join(f"derive R{k}(v: Visit) where R{k - 1}(v) and not not R{k - 1}(v)\n" for k in range(1, 60))
+    assert check(parse(f"{text}template t(v: Visit) where R59(v) over v.back as of v")) == []
+
+
 def test_long_chain_of_features_is_checked_quickly() -> None:
     chain = "".join(f"feature f{k}(p: Page) = f{k - 1}(p) * f{k - 1}(p)\n" for k in range(1, 60))
     text = f"{BASE}feature f0(p: Page) = p.length\n{chain}template t(p: Page) over p.good by f59(p)"

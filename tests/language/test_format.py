@@ -91,6 +91,11 @@ def test_shipped_models_with_random_white_space(path: Path, seed: int) -> None:
     check(with_random_white_space(path.read_text(encoding="utf-8"), random.Random(seed)))
 
 
+def test_comment_after_the_last_attribute_is_indented() -> None:
+    text = "entity E {\n    a : real\n    # b : real\n}\n"
+    assert check(text) == text
+
+
 def test_long_domain_is_formatted_quickly() -> None:
     text = f"domain Word = {{ {', '.join(f'w{k}' for k in range(20_000))} }}\n"
     assert format_text(text) == text

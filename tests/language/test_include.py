@@ -35,6 +35,8 @@ def test_included_declarations_belong_to_the_model(tmp_path: Path) -> None:
     assert model.to_rcrf() == MAIN
     whole = relcrf.parse(model.text)
     assert {d.name for d in whole.spec.declarations} == {"Page", "Link", "t"}
+    for folder in tmp_path, str(tmp_path):
+        assert relcrf.parse(MAIN, folder=folder).text == model.text
 
 
 def test_run_folder_does_not_need_included_files(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ import pytest
 from graphs import dense_features, random_graph
 from scipy.sparse import csr_array
 
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Dense
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.learning.shared_features import NOISE, SharedFeatureGain, principal_components, similarity_features
 
 
@@ -58,6 +61,21 @@ def test_components_are_principal():
     best = (left[:, :3] * spectrum[:3]) @ (left[:, :3] * spectrum[:3]).T
     assert np.abs(found @ found.T - best).max() < 1e-3
     assert principal_components(csr_array(np.eye(4))).tolist() == np.eye(4).tolist()
+
+
+def test_columns_of_equal_numbers_do_not_count():
+    """The mean of seven times 0.1 is not 0.1, so that the centred numbers are not 0."""
+    constant, varying = np.full((7, 1), 0.1), np.array([[1.0], [1.0], [1.0], [-1.0], [-1.0], [-1.0], [0.0]])
+    scope, cardinality = (np.arange(7, dtype=np.int32),), np.full(7, 2, dtype=np.int32)
+    for column, expected in ((constant, np.zeros((7, 7))), (varying, varying @ varying.T)):
+        values = np.column_stack((constant, column))
+        graph = FactorGraph(
+            cardinality,
+            (FactorGroup(scope, (2,), Dense(values), None, 0),),
+            WeightLayout((WeightBlock("t", 2, 2),)),
+        )
+        features = similarity_features(graph, np.arange(7))
+        np.testing.assert_allclose((features @ features.T).toarray(), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -82,6 +82,8 @@ def test_command_prints_the_next_command(dataset, tmp_path, capsys):
     assert "already exists" in capsys.readouterr().err
     assert main([str(dataset), "driver-dn", "--out", str(out), "--force"]) == 2
     assert "did you mean 'driver-dnf'" in capsys.readouterr().err
+    assert main([str(dataset), "driver-dnf", "--out", str(tmp_path / "new.toml")]) == 2
+    assert "does not end in .rcrf" in capsys.readouterr().err and not (tmp_path / "new.toml").exists()
 
 
 def test_errors(dataset):

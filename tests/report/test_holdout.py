@@ -238,6 +238,17 @@ def test_confusions_of_many_states_are_pairs():
     assert [count for row in few.counts for count in row] == [int(pair.sum()) for pair in pairs]
 
 
+def test_confusions_of_very_many_states_need_no_matrix():
+    k, truth = 60_000, np.array([59_999, 59_999, 7, 3], dtype=np.int32)
+    probabilities = np.zeros((4, k))
+    probabilities[np.arange(4), [59_998, 59_998, 8, 3]] = 1.0
+    found = count_confusions(ScoredLabels(probabilities, truth), [f"v{s}" for s in range(k)], list("abcd"))
+    assert found.counts == () and found.pairs.rows() == [
+        ("v59999", "v59998", 2, 2, "a (100%), b (100%)"),
+        ("v7", "v8", 1, 1, "c (100%)"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("said", "happens", "words"),
     [(0.95, 0.7, "overconfident"), (0.6, 0.9, "underconfident"), (0.8, 0.8, "within sampling error")],
@@ -329,6 +340,20 @@ def test_page_in_a_browser(run, explained, tmp_path):
         assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
         shown.picture(tmp_path / "page.png", whole=False)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_long_names_and_large_numbers_fit_on_the_page(run, explained, tmp_path):
+    html = page.render_report(run, explained).html
+    html = re.sub(r"(<h[1-4][^>]*>)", rf"\g<1>{'name' * 100}", html)
+    html = re.sub(r"(<strong class=[^>]*>)[^<]+", r"\g<1>-290,529,075,782,123", html)
+    (tmp_path / "report.html").write_text(html, encoding="utf-8")
+    with browser(tmp_path / "profile") as shown:
+        for width in (400, 700, 1280):
+            shown.open(tmp_path / "report.html", width)
+            assert shown.ask("document.documentElement.scrollWidth") == width
+            wide = "[...document.querySelectorAll('.tile')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+            assert shown.ask(wide) == 0
 
 
 def test_explained_links(run, explained):

@@ -144,6 +144,25 @@ def test_nodes_with_fewest_edges_have_no_label(monkeypatch):
     assert network.lay_out_graph(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
 
 
+@pytest.mark.parametrize(("max_nodes", "max_edges", "n_edges"), [(4, 99, 3), (3, 99, 2), (99, 4, 4), (99, 99, 6)])
+def test_large_graphs_are_drawn_by_their_strongest_edges(monkeypatch, tmp_path, max_nodes, max_edges, n_edges):
+    monkeypatch.setattr(network, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(network, "MAX_EDGES", max_edges)
+    pairs = [(0, 1), (1, 5), (5, 2), (2, 3), (3, 3), (4, 0)]
+    whole = graph_of("abcdef", pairs, [9.0, -8.0, 7.0, 6.0, 5.0, 4.0])
+    drawing = network.lay_out_graph(whole)
+    names = drawing.graph.nodes["name"]
+    edges = [(names[a], names[b], weight) for a, b, _, _, weight, _ in drawing.graph.edges.rows()]
+    assert (
+        edges
+        == [("abcdef"[a], "abcdef"[b], w) for (a, b), w in zip(pairs, whole.edges["weight"], strict=True)][:n_edges]
+    )
+    assert set(names) == {name for edge in edges for name in edge[:2]} and len(drawing.positions) == len(names)
+    omitted = "" if n_edges == 6 else f"; {6 - n_edges} weaker edges are not drawn"
+    assert network.plot_graph(whole, "6 nodes").title == f"6 nodes{omitted}"
+    network.save_graph(whole, tmp_path / "graph.svg")
+
+
 @pytest.mark.parametrize("ending", PICTURE_EXTENSIONS)
 def test_equal_graphs_have_equal_pictures(hostile, tmp_path, ending):
     for name in ("one", "two"):

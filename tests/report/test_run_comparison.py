@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ from command import json_command, relcrf_command
 from html_page import Page
 from tables import small_web
 
+from relcrf.report.results import MAX_LABEL_LENGTH
 from relcrf.resources import resource_path
 
 SPLIT = ("--split", "school", "--holdout", "s1")
@@ -102,3 +104,19 @@ def test_names_that_occur_twice(runs, capsys, monkeypatch, place):
     code, found = json_command(capsys, monkeypatch, "report", "second", "old/second", "--data", "data")
     names = {row["system"] for row in found["results"]} - {"majority"}
     assert code == 0 and names == {"second", "old/second"}
+
+
+@pytest.mark.parametrize(
+    "name", [b"control \x01\x1b", b"not UTF-8 \xe9", b"long" * 50], ids=["control", "bytes", "long"]
+)
+def test_names_of_any_characters(runs, capsys, monkeypatch, place, name):
+    """The name of a folder is a label of the plots, which have the same width for all names."""
+    folder = os.fsdecode(name)
+    shutil.copytree(place / "second", place / folder, dirs_exist_ok=True)
+    code, _, err = relcrf_command(
+        capsys, monkeypatch, "report", "first", folder, "--data", "data", "--out", "names.html"
+    )
+    assert code == 0, err
+    page = Page((place / "names.html").read_text())
+    page.require_closed()
+    assert max(len(text) for where, text in page.texts if where == "text") <= MAX_LABEL_LENGTH + 1

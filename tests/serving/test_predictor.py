@@ -121,6 +121,9 @@ def test_texts_with_blanks_take_the_slow_path(run):
         ({"page": {"id": "\ud800"}}, "E203", "is not Unicode, in row 1"),
         ({"page": {"id": 1, "words": "\udfff"}}, "E203", "is not Unicode"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
+        ({"page": {"id": 1}, "Page": {"id": 2}}, "E205", "two tables have the name 'Page'"),
+        ({"page": pd.DataFrame([[1, "course", None]], columns=["id", "category", "category"])}, "E203", "two columns"),
+        ({"page": pd.Series({"id": 1})}, "E203", "has type Series"),
     ],
 )  # fmt: skip
 def test_invalid_request_raises_data_error(predictor, tables, code, message):

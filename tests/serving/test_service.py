@@ -19,7 +19,7 @@ from tables import small_web
 
 import relcrf
 from relcrf.resources import resource_path
-from relcrf.serving.server import LOOPBACK_NAMES, is_loopback, open_socket
+from relcrf.serving.server import LOOPBACK_NAMES, accepted_hosts, is_loopback, open_socket
 from relcrf.serving.service import ServiceLimits, create_app
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
@@ -146,6 +146,7 @@ def test_explanations_of_requests_and_of_stored_tables(port, fit, web):
         ("POST", "/predict", {"page": {"id": 10**400}, "link": {"source": 1e308, "target": [1]}}, 422, None, ""),
         ("POST", "/predict", 5, 422, "E203", "has type int"),
         ("POST", "/predict?attribute=topic", TABLES, 422, "E310", "unknown predicted attribute 'topic'"),
+        ("POST", "/predict?coverge=0.8", TABLES, 422, "E460", "unknown query parameter 'coverge'"),
         ("POST", "/predict", [TABLES] * 300, 413, "E460", "the maximum is 256"),
         ("POST", "/predict", b" " * 1_000_001, 413, "E460", "larger than 1,000,000 bytes"),
         ("GET", "/predict", None, 405, "E460", "/predict does not support GET"),
@@ -249,6 +250,21 @@ def test_content_type_and_host_are_checked(port):
     assert send(port, "GET", "/healthz", headers={"Host": "[::1]:80"})[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("address", "names", "rejected"),
+    [
+        ("127.0.0.1", {"127.0.0.1:80", "localhost", "LOCALHOST:80", "[::1]"}, {"127.0.0.2", "attacker.example"}),
+        ("127.0.0.2", {"127.0.0.2:80", "localhost"}, {"127.0.0.3", "attacker.example"}),
+        ("0:0:0:0:0:0:0:1", {"[0:0:0:0:0:0:0:1]:80", "[::1]"}, {"attacker.example"}),
+        ("0.0.0.0", {"attacker.example"}, set()),
+    ],
+)
+def test_requests_may_name_the_address_of_the_service(run, address, names, rejected):
+    with serving(run, hosts=accepted_hosts(address)) as port:
+        answers = {name: send(port, "GET", "/healthz", headers={"Host": name})[0] for name in names | rejected}
+    assert answers == dict.fromkeys(names, 200) | dict.fromkeys(rejected, 400)
+
+
 def test_health_and_openapi(port):
     _, _, health = send(port, "GET", "/healthz")
     assert (health["status"], health["backend"], health["attributes"]) == ("ok", "ess", ["Page.category"])
@@ -330,7 +346,11 @@ def test_new_run_is_loaded_and_damaged_run_is_reported(fit, web, tmp_path):
         other.save(tmp_path / "run", force=True)
         second = post(port, TABLES)[1]
         assert second == {"predictions": relcrf.Predictor(other).predict(TABLES).to_dicts()} != first
-        assert send(port, "GET", "/healthz")[2]["backend"] == "local"
+        health = send(port, "GET", "/healthz")[2]
+        assert health["backend"] == "local"
+        (tmp_path / "run" / "report.html").write_text("a page of relcrf report")
+        assert post(port, TABLES)[1] == second
+        assert send(port, "GET", "/healthz")[2]["loaded_at"] == health["loaded_at"]
         (tmp_path / "run" / "weights.npy").write_bytes(b"damaged")
         assert post(port, TABLES)[1] == second
         assert [each["code"] for each in send(port, "GET", "/healthz")[2]["reload_errors"]] == ["E336"]

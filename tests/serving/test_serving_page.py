@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 import relcrf
 from relcrf.cli import serve as serve_command
-from relcrf.serving.server import is_loopback
+from relcrf.serving.server import accepted_hosts, is_loopback, url_host
 
 PAGE = Path(relcrf.__file__).parent.parent / "docs" / "how-to" / "serve.md"
 TEXT = PAGE.read_text()
@@ -46,8 +46,9 @@ def test_commands_start_a_service_whose_answers_are_those_of_the_page(tmp_path, 
     served = []
 
     class Server:
-        LOOPBACK_NAMES = ("127.0.0.1",)
+        accepted_hosts = staticmethod(accepted_hosts)
         is_loopback = staticmethod(is_loopback)
+        url_host = staticmethod(url_host)
         serve = staticmethod(lambda app, *_: served.append(app))
 
         @staticmethod

@@ -26,6 +26,7 @@ from relcrf.proposal.schema_inference import infer_schema
 from relcrf.proposal.shared_values import add_shared_values
 from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
+from relcrf.proposal.text_words import add_words
 
 MAX_BINDINGS = 5_000_000
 """Maximum number of bindings of a proposed template; a template with more bindings is written as a comment."""
@@ -113,6 +114,7 @@ def analyse_tables(
     target, alternatives = choose_target(schema, predicted)
     add_events(schema, target, events, manifest)
     add_shared_values(schema, target, tables, manifest)
+    add_words(schema, target, manifest)
     schema.warnings += filter(None, [time_warning(schema, target)])
     return TableAnalysis(schema, target, tuple(alternatives), tuple(near_misses), tuple(tables), tuple(dataset.notes))
 

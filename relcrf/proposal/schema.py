@@ -71,11 +71,17 @@ class ProposedEntity:
 
 @dataclass(frozen=True)
 class ProposedBag:
-    """A proposed bag: several values of a domain per entity. `distinct` is the number of distinct values."""
+    """A proposed bag: several values of a domain per entity.
+
+    Args:
+        distinct: The number of distinct values.
+        is_text: Whether the values are the words of a text.
+    """
 
     name: str
     domain: str
     distinct: int
+    is_text: bool = False
 
 
 @dataclass(frozen=True)

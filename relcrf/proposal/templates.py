@@ -97,9 +97,13 @@ class _TemplateBuilder:
         comment = "mean and deviation of" if attribute.is_number else "frequency of each value of"
         self._add(f"prior{suffix}", f"{comment} {label}", binder, f"over {target}")
         for bag in entity.bags:
-            w = binder_name(bag.domain, x)
+            name, w = f"{bag.name.removesuffix('s')}{suffix}", binder_name(bag.domain, x)
+            if bag.is_text:
+                evidence = f"by normalise(tfidf({x}.{bag.name}))"
+                self._add(name, f"{label} depends on each word in {bag.name}", binder, f"over {target}", evidence)
+                continue
             self._add(
-                f"{bag.name.removesuffix('s')}{suffix}", f"{label} depends on each value in {bag.name}",
+                name, f"{label} depends on each value in {bag.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
             )  # fmt: skip
         for other in entity.attributes:

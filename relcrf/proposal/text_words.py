@@ -38,8 +38,7 @@ def add_words(schema: ProposedSchema, target: PredictionTarget, manifest: Manife
 
 
 def _unused_texts(schema: ProposedSchema, table: TableProfile, key: str | None) -> list[ColumnProfile]:
-    """Return the columns of texts that are no evidence, because nearly every row has a different text, or because the texts,
-    such as titles, are the keys of the entities."""
+    """Return the columns of texts that are left out because nearly every row has a different text, or that are the key."""
     unused = {name for name, _ in schema.excluded_columns}
     return [
         column

@@ -211,7 +211,7 @@ def lower_values(
 def lower_pairs(aggregate: e.Aggregate, parameter: Parameter, name: str, context: LoweringContext) -> p.Plan:
     """Return the plan of the combinations of local names of an aggregate: outputs `vid` and, for a local name, `other`."""
     scope = NameScope(context.spec, (parameter,), None).aggregate_scope(aggregate)
-    names = ({name} | _positive_names(aggregate.where)) - {parameter.name}
+    names = ({name} | e.positive_names(aggregate.where)) - {parameter.name}
     local = tuple(Parameter(n, type_name) for n, type_name in scope.type_names.items() if n in names)
     builder = _PlanBuilder(context, (parameter, *local), aggregate.where, scope)
     outputs = (("vid", parameter.name), ("other", name))
@@ -246,13 +246,6 @@ def _lower_gate(builder: _PlanBuilder, gate: Gate) -> tuple[LoweredGate, list[tu
 
 def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
     return not by or (len(by) == 1 and isinstance(by[0], e.Number) and by[0].value == 1)
-
-
-def _positive_names(node: e.Expression) -> set[str]:
-    """Return the names in atoms and bag memberships that no operators other than `and` and `or` enclose."""
-    if isinstance(node, e.Connective) and node.operator in ("and", "or"):
-        return _positive_names(node.left) | _positive_names(node.right)
-    return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
 
 
 @dataclass
@@ -294,12 +287,14 @@ class _PlanBuilder:
                 self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # A name that occurs in several conjuncts refers to the same entity in all of these conjuncts.
+        # An operand, and a name that occurs in several conjuncts, refers to the same entity in the whole condition.
         names_of_conjuncts = [
             e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
         ]
+        operands = set[str]().union(*map(e.operand_names, conjuncts))
         for name in self.scope.existential_types:
-            if self._bound_column(name) is None and sum(name in names for names in names_of_conjuncts) > 1:
+            is_shared = name in operands or sum(name in names for names in names_of_conjuncts) > 1
+            if is_shared and self._bound_column(name) is None:
                 self.column_for_name(name)
         for conjunct in conjuncts:
             if not isinstance(conjunct, e.Atom | e.Membership):
@@ -483,7 +478,7 @@ class _PlanBuilder:
             Parameter(n, type_name) for n, type_name in inner.binders.items() if n not in self.scope.type_names
         )
         if node.function != "exists":
-            names = set().union(_positive_names(node.where), *(e.names_in(t) for t in node.terms))
+            names = set().union(e.positive_names(node.where), *(e.names_in(t) for t in node.terms))
             parameters += tuple(
                 Parameter(n, type_name) for n, type_name in inner.existential_types.items() if n in names
             )

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from relcrf.errors import Span
-from relcrf.model.nodes import map_children, walk
+from relcrf.model.nodes import children, map_children, walk
 
 
 @dataclass(frozen=True)
@@ -219,3 +219,20 @@ def names_in(expression: Expression) -> set[str]:
     """Return the names in an expression, including the name before the dot of an attribute."""
     named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
     return {node.name if isinstance(node, Name) else node.binder for node in named}
+
+
+def positive_names(node: Expression) -> set[str]:
+    """Return the names in atoms and bag memberships that no operators other than `and` and `or` enclose."""
+    if isinstance(node, Connective) and node.operator in ("and", "or"):
+        return positive_names(node.left) | positive_names(node.right)
+    return names_in(node) if isinstance(node, Atom | Membership) else set()
+
+
+def operand_names(node: Expression) -> set[str]:
+    """Return the names in a condition that are operands outside atoms, memberships, aggregates and conjunctions."""
+    match node:
+        case Atom() | Membership() | Aggregate() | Connective("and"):
+            return set()
+        case Name() | Attribute():
+            return names_in(node)
+    return set[str]().union(*map(operand_names, children(node)))

@@ -221,3 +221,23 @@ def test_order_of_conjuncts_does_not_matter():
     grounding = relcrf.parse(model).ground(relcrf.Dataset({"e": page, "link": link}))
     for group in grounding.graph.groups:
         assert [grounding.variable_name(int(v)) for v in group.scope[0]] == ["E(c).s"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "entities"),
+    [
+        # only p = d (length 10) has a length above 9; it links to b
+        ("not Link(p, a)", "p.length > 9", "acd"),
+        ("not Link(p, a)", "not (p.length > 1 or p.length < 1)", "abcd"),  # p = c, without a length and links
+        ("not Link(p, a)", "p.length > 9 and a.length > 1", "d"),
+        ("(Link(p, a) or a.length > 9)", "p.length > 9", "bd"),
+    ],
+)
+def test_operand_and_negated_relation_have_the_same_entity(one, other, entities):
+    page = {"id": ["a", "b", "c", "d"], "s": [True] * 4, "length": [1.0, 1.0, None, 10.0]}
+    link = {"a": ["a", "a", "b", "d"], "b": ["b", "c", "a", "b"]}
+    declarations = "entity E { predict s : bool  length : real }\nrelation Link(a: E, b: E)\n"
+    for where in (f"{one} and {other}", f"{other} and {one}"):
+        model = relcrf.parse(f"{declarations}template t(a: E) where {where} over a.s")
+        grounding = model.ground({"e": page, "link": link})
+        assert "".join(grounding.instances("t")["a"].tolist()) == entities

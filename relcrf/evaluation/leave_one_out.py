@@ -24,7 +24,7 @@ from relcrf.graph.factor_graph import FactorGraph, RepeatedScope
 from relcrf.graph.labelled_factors import labelled_neighbours
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.forest import ForestInference
-from relcrf.inference.result import Verdict
+from relcrf.inference.result import Verdict, worst_verdict
 from relcrf.kernels.distinct import number_rows
 
 MAX_PASSES = 8
@@ -105,12 +105,8 @@ def leave_one_out(
         store_marginals(selected.variables, selected.state_start, selected.marginals)
         n_left_out = np.bincount(component[left_out], minlength=len(component))
         is_separate[np.searchsorted(variables, selected.variables)] = n_left_out[component[selected.variables]] == 1
-        verdict = max(verdict, inferred.verdict, key=_severity)
+        verdict = worst_verdict((verdict, inferred.verdict))
     return LeaveOneOut(variables, state_start, probabilities, is_separate, n_passes, verdict)
-
-
-def _severity(verdict: Verdict) -> tuple[bool, bool, float]:
-    return not verdict.is_good, verdict.status != "exact", verdict.residual
 
 
 def _isolated_graph(system: AbstractBackend, problem: Problem, targets: np.ndarray) -> ReducedGraph | None:

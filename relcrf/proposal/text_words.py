@@ -19,9 +19,11 @@ MIN_REPEATED = 0.3
 def add_words(schema: ProposedSchema, target: PredictionTarget, manifest: ManifestBuilder) -> None:
     """Add a bag of words to the predicted entities for each column of free texts in their table, and a query for the bags."""
     entity = target.entity
-    candidate = next((c for c in schema.candidates if schema.types.get(id(c)) is entity), None)
-    table = None if candidate is None else candidate.table
-    if entity is None or entity.sequence or candidate is None or table is None or not manifest.can_query(table):
+    if entity is None or entity.sequence:
+        return
+    candidate = next(c for c in schema.candidates if schema.types.get(id(c)) is entity)
+    table = candidate.table
+    if table is None or not manifest.can_query(table):
         return
     names = NamePool([entity.key, *(a.name for a in entity.attributes), *(bag.name for bag in entity.bags)])
     cells = {}
@@ -57,8 +59,7 @@ def _is_free_text(table: TableProfile, column: str) -> bool:
     words = f"SELECT unnest({_words_sql('cell')}) AS word FROM ({sample})"
     ((n_words, repeated),) = table.connection.execute(
         f"SELECT (SELECT avg(len(regexp_extract_all(cell, '\\S*\\pL\\S*'))) FROM ({sample})), "
-        "(SELECT sum(n) FILTER (n > 1) / sum(n) "
-        f"FROM (SELECT count(*) AS n FROM ({words}) GROUP BY word))"
+        f"(SELECT sum(n) FILTER (n > 1) / sum(n) FROM (SELECT count(*) AS n FROM ({words}) GROUP BY word))"
     ).fetchall()
     return (n_words or 0.0) >= MIN_WORDS and (repeated or 0.0) >= MIN_REPEATED
 

@@ -280,7 +280,7 @@ class Sparse(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         indices = self._indices(rows)
         out = np.empty((len(indices), weights.shape[1]))
-        kernel = sparse.csr_kernels(weights.shape[1]).scores
+        kernel = sparse.csr_kernels(weights.shape[1], self.values.dtype).scores
         kernel(self.row_start, self.column, self.values, weights, indices, out)
         return out
 
@@ -300,7 +300,7 @@ class Sparse(AbstractFeatures):
         return FeatureEntries(row, self.column[entry], self.values[entry] if len(self.values) else np.ones(len(entry)))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        kernel = sparse.csr_kernels(out.shape[1]).accumulate
+        kernel = sparse.csr_kernels(out.shape[1], self.values.dtype).accumulate
         kernel(self.row_start, self.column, self.values, residual, self._indices(rows), out)
 
     def squared(self) -> AbstractFeatures:

@@ -110,9 +110,7 @@ class LearnedInput:
                 column = np.unique([word for each in words for word in each], return_inverse=True)[1]
             case _:
                 counts = csr_array(self.values)
-                return Sparse(
-                    offsets(np.diff(counts.indptr)), counts.indices, counts.data.astype(np.float32), counts.shape[1]
-                )
+                return Sparse(counts.indptr, counts.indices, counts.data, counts.shape[1])
         return Sparse(offsets(length), column, np.empty(0), int(column.max(initial=-1)) + 1)
 
 

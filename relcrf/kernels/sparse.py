@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import boolean, float32, float64, int32, int64
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.lane_vectors import make_adder, make_four_adder, make_scaled_adder
 
 MATRIX = float64[:, ::1]
-CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), MATRIX, int64[::1], MATRIX)
+CSR, CSR_DOUBLE = (
+    (*(read_only(array) for array in (int64[::1], int32[::1], values)), MATRIX, int64[::1], MATRIX)
+    for values in (float32[::1], float64[::1])
+)
 KEYED = tuple(
     (read_only(int32[::1]), read_only(values), MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1])
 )
@@ -139,7 +143,7 @@ def _make_csr_kernels(k: int) -> CsrKernels:
     return CsrKernels(csr_scores, csr_accumulate)
 
 
-@kernel(CSR)
+@kernel(CSR, CSR_DOUBLE)
 def csr_scores(row_start, column, values, weights, rows, out):
     """Compute the scores for any number of patterns; see `CsrKernels`."""
     n_patterns = U(weights.shape[1])
@@ -172,7 +176,7 @@ def csr_scores(row_start, column, values, weights, rows, out):
                 out[k, pattern] += value * weights[c, pattern]
 
 
-@kernel(CSR)
+@kernel(CSR, CSR_DOUBLE)
 def csr_accumulate(row_start, column, values, residual, rows, out):
     """Add the products for any number of patterns; see `CsrKernels`."""
     n_patterns = U(out.shape[1])
@@ -190,9 +194,12 @@ CSR_KERNELS = {0: CsrKernels(csr_scores, csr_accumulate), **{k: _make_csr_kernel
 specialised kernels take 1.2 ns (scores) and 1.5 ns per entry (adjoint), the others 2.4 ns; the sums have the same bits."""
 
 
-def csr_kernels(n_patterns: int) -> CsrKernels:
-    """Return the kernels of CSR matrices for a number of patterns."""
-    return CSR_KERNELS.get(n_patterns, CSR_KERNELS[0])
+def csr_kernels(n_patterns: int, dtype: npt.DTypeLike = np.float32) -> CsrKernels:
+    """Return the kernels of CSR matrices for a number of patterns and the type of the values.
+
+    Values of 64 bits are rare, so that only the kernels for any number of patterns are compiled for them.
+    """
+    return CSR_KERNELS.get(n_patterns if dtype == np.float32 else 0, CSR_KERNELS[0])
 
 
 @kernel(*KEYED)

@@ -51,9 +51,7 @@ TILES = {
     "dense": Dense(rng.normal(size=(4, 2))),
     "keyed": Keyed(np.array([2, 0, 1, 2], np.int32), rng.normal(size=(4, 2)).astype(np.float32), 3),
     "keyed ones": Keyed(np.array([2, 0, 1, 2], np.int32), np.empty((0, 1), np.float32), 3),
-    "sparse": Sparse(
-        np.array([0, 2, 2, 3, 5]), np.array([0, 3, 1, 1, 2], np.int32), rng.normal(size=5).astype(np.float32), 4
-    ),
+    "sparse": Sparse(np.array([0, 2, 2, 3, 5]), np.array([0, 3, 1, 1, 2], np.int32), rng.normal(size=5), 4),
     "sparse ones": Sparse(np.array([0, 2, 2, 3, 5]), np.array([0, 3, 1, 1, 2], np.int32), np.empty(0, np.float32), 4),
     "nothing": Dense(np.empty((0, 2))),
 }

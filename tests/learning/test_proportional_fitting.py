@@ -96,9 +96,7 @@ def random_tied(rng):
         features = Ones(n) if kind == 0 else keyed([*rng.integers(n_keys, size=n - 1), n_keys - 1])
         if kind == 2 and arity == 1:
             row_start = np.concatenate(([0], np.cumsum(rng.integers(1, 4, size=n)))).astype(np.int64)
-            features = Sparse(
-                row_start, rng.integers(4, size=row_start[-1]).astype(np.int32), np.empty(0, np.float32), 4
-            )
+            features = Sparse(row_start, rng.integers(4, size=row_start[-1]).astype(np.int32), np.empty(0), 4)
         groups.append((rows, features, patterns))
     return graph_of(cardinality, *groups), np.array([rng.integers(k) for k in cardinality])
 
@@ -162,10 +160,8 @@ def test_table_predicates():
         Dense(np.arange(8.0).reshape(4, 2)),
         keyed([1, 0, 2, 1]),
         Keyed(np.array([1, 0, 2, 1], dtype=np.int32), np.arange(8.0).reshape(4, 2), 3),
-        Sparse(np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.empty(0, np.float32), 5),
-        Sparse(
-            np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.arange(6, dtype=np.float32), 5
-        ),
+        Sparse(np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.empty(0), 5),
+        Sparse(np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.arange(6.0), 5),
     ],
     ids=lambda features: type(features).__name__,
 )

@@ -174,11 +174,11 @@ class Dense(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         values = self.values[rows]
         out = np.empty((len(values), weights.shape[1]))
-        sparse.dense_scores(values, weights, True, out)
+        sparse.dense_scores(values, freeze(weights, np.float64), True, out)
         return out
 
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
-        sparse.dense_scores(self.values[rows], weights, overwrite, out)
+        sparse.dense_scores(self.values[rows], freeze(weights, np.float64), overwrite, out)
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
         return Dense(_read_rows(self.values, rows))

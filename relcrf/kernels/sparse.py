@@ -28,7 +28,7 @@ U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
 
-@kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"})
+@kernel((MATRIX, read_only(MATRIX), boolean, MATRIX), fastmath={"contract"})
 def dense_scores(values, weights, overwrite, out):
     """Compute `out += values @ weights` (`out = values @ weights` if `overwrite`).
 

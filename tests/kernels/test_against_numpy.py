@@ -222,10 +222,10 @@ def test_dense(n_columns):
     rng = np.random.default_rng(5)
     values, weights, out = rng.normal(size=(9, n_columns)), rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
     expected = out + values @ weights
-    sparse.dense_scores(values, weights, False, out)
+    sparse.dense_scores(values, freeze(weights, np.float64), False, out)
     np.testing.assert_allclose(out, expected)
     out[:] = np.nan
-    sparse.dense_scores(values, weights, True, out)
+    sparse.dense_scores(values, freeze(weights, np.float64), True, out)
     np.testing.assert_allclose(out, values @ weights)
     gradient, residual = rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
     expected = gradient + values.T @ residual

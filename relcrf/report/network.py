@@ -33,7 +33,7 @@ from relcrf.report.plot import (
 )
 
 MAX_NODES, MAX_EDGES = 500, 2000
-"""Maximum number of drawn nodes and edges, the strongest edges first; the time of the layout grows faster than the number of nodes."""
+"""Maximum number of drawn nodes and edges, the strongest edges first; the time of layouts grows faster than the graph."""
 
 MAX_LABELS = 150
 """Maximum number of labelled nodes; the nodes with the most edges are labelled."""

@@ -23,25 +23,20 @@ class Enumeration(AbstractInference):
 
     scopes: Scopes
 
-    def _enumerate(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all joint states, shape (n_nodes, n), the table cells that they select, shape (n_factors, n), and scores."""
+    def _enumerate(self, potentials: Potentials) -> tuple[Scopes, np.ndarray]:
+        """Return the graph with full tables, and the score of each joint state, shape (n_joint_states,)."""
         scopes, full = self.scopes.expand_agreements(potentials)
         if np.log(scopes.cardinality).sum() > np.log(MAX_JOINT_STATES) + 1e-9:
             raise UnsupportedGraphError(f"the graph has more than {MAX_JOINT_STATES} joint states")
-        n_joint = int(np.prod(scopes.cardinality, dtype=np.int64))
-        states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, n_joint)
-        scores = np.zeros(states.shape[1])
+        scores = np.zeros(int(np.prod(scopes.cardinality, dtype=np.int64)))
         for node in range(scopes.n_nodes):
-            scores += full.nodes[scopes.state_start[node] + states[node]]
-        cells = np.empty((scopes.n_factors, states.shape[1]), dtype=np.int64)
+            scores += full.nodes[scopes.state_start[node] + _states(scopes, node)]
         for factor in range(scopes.n_factors):
-            slots = slice(int(scopes.start[factor]), int(scopes.start[factor + 1]))
-            cells[factor] = scopes.table_start[factor] + scopes.stride[slots] @ states[scopes.node[slots]]
-            scores += full.factors[cells[factor]]
-        return states, cells, scores
+            scores += full.factors[_cells(scopes, factor)]
+        return scopes, scores
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        states, cells, scores = self._enumerate(potentials)
+        scopes, scores = self._enumerate(potentials)
         top = scores.max()
         if top == -np.inf:
             nan = np.full(int(self.scopes.state_start[-1]), np.nan), np.full(int(self.scopes.table_start[-1]), np.nan)
@@ -49,15 +44,30 @@ class Enumeration(AbstractInference):
         probability = np.exp(scores - top)
         log_partition = float(top + np.log(probability.sum()))
         probability /= probability.sum()
-        full, _ = self.scopes.expand_agreements(potentials)
-        nodes, tables = np.zeros(int(full.state_start[-1])), np.zeros(int(full.table_start[-1]))
-        for node in range(full.n_nodes):
-            np.add.at(nodes, full.state_start[node] + states[node], probability)
-        for factor in range(full.n_factors):
-            np.add.at(tables, cells[factor], probability)
+        nodes, tables = np.zeros(int(scopes.state_start[-1])), np.zeros(int(scopes.table_start[-1]))
+        for node in range(scopes.n_nodes):
+            np.add.at(nodes, scopes.state_start[node] + _states(scopes, node), probability)
+        for factor in range(scopes.n_factors):
+            np.add.at(tables, _cells(scopes, factor), probability)
         return Marginals(log_partition, nodes, self.scopes.collapse_agreements(tables), Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        states, _, scores = self._enumerate(potentials)
+        scopes, scores = self._enumerate(potentials)
         best = int(scores.argmax())
-        return MapStates(float(scores[best]), states[:, best].astype(np.int32), float(scores[best]), Verdict("exact"))
+        states = np.array([_states(scopes, node)[best] for node in range(scopes.n_nodes)], dtype=np.int32)
+        return MapStates(float(scores[best]), states, float(scores[best]), Verdict("exact"))
+
+
+def _states(scopes: Scopes, node: int) -> np.ndarray:
+    """Return the state of a node in each joint state, shape (n_joint_states,); the states of the last node change first."""
+    n_after = int(np.prod(scopes.cardinality[node + 1 :], dtype=np.int64))
+    n_before = int(np.prod(scopes.cardinality[:node], dtype=np.int64))
+    return np.tile(np.repeat(np.arange(scopes.cardinality[node]), n_after), n_before)
+
+
+def _cells(scopes: Scopes, factor: int) -> np.ndarray:
+    """Return the table cell of a factor that each joint state selects, shape (n_joint_states,)."""
+    cells = np.full(int(np.prod(scopes.cardinality, dtype=np.int64)), scopes.table_start[factor], dtype=np.int64)
+    for slot in range(int(scopes.start[factor]), int(scopes.start[factor + 1])):
+        cells += scopes.stride[slot] * _states(scopes, int(scopes.node[slot]))
+    return cells

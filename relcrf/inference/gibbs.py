@@ -14,7 +14,7 @@ import numpy as np
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.chain_convergence import ChainStatistics
 from relcrf.inference.coordinate_ascent import ascend_states, find_feasible_states, independent_states
-from relcrf.inference.induced_forests import forest_cover, single_node_sets
+from relcrf.inference.induced_forests import forest_cover, sampling_scratch, single_node_sets
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 from relcrf.kernels import gibbs as kernel
@@ -187,14 +187,7 @@ class _ChainRun:
         total, square = np.zeros((2, len(self.conditionals)))
         sets = method._node_sets
         tables = (method.scopes.kernel_factors, sets, *self.potentials)
-        k = int(method.scopes.cardinality.max(initial=1))
-        scratch = (
-            np.empty(len(self.conditionals)),
-            np.empty(len(self.conditionals)),
-            np.empty(k * k),
-            np.empty(k * k),
-            np.empty(k),
-        )
+        scratch = sampling_scratch(method.scopes.kernel_factors, sets)
         sweeps_per_call = max(1, MAX_RANDOM_NUMBERS // max(1, len(sets.node)))
         for first in range(0, n_sweeps, sweeps_per_call):
             uniform = self.rng.random((min(sweeps_per_call, n_sweeps - first), len(sets.node)))

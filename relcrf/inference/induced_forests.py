@@ -39,6 +39,19 @@ def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
     return _build_sets(factors, start, (node, parent, offsets(entries), slot, parent_slot))
 
 
+def sampling_scratch(factors: Factors, sets: NodeSets) -> tuple[np.ndarray, ...]:
+    """Return the scratch arrays of `kernels.gibbs.run_sweeps`.
+
+    They are two arrays for the states of all nodes, two for the joint states of a node and its parent, and one for the states
+    of a node.
+    """
+    cardinality, n_states = factors.cardinality.astype(np.int64), int(factors.state_start[-1])
+    children = np.flatnonzero(sets.parent >= 0)
+    n_cells = int((cardinality[sets.node[children]] * cardinality[sets.parent[children]]).max(initial=0))
+    sizes = n_states, n_states, n_cells, n_cells, int(cardinality.max(initial=1))
+    return tuple(np.empty(size) for size in sizes)
+
+
 def _iter_forests(factors: Factors, rng: np.random.Generator) -> Iterator[ForestArrays]:
     n_nodes = len(factors.cardinality)
     uncovered, in_forest = np.ones(n_nodes, dtype=bool), np.empty(n_nodes, dtype=bool)

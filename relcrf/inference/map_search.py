@@ -17,7 +17,7 @@ import numpy as np
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.coordinate_ascent import ascend_states, independent_states
 from relcrf.inference.dual_decomposition import GAP_TOLERANCE, DualAscent, PassLayout
-from relcrf.inference.induced_forests import forest_cover
+from relcrf.inference.induced_forests import forest_cover, sampling_scratch
 from relcrf.inference.iteration import iterate
 from relcrf.inference.node_elimination import EliminatedGraph, eliminate_nodes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
@@ -290,20 +290,20 @@ class _Annealing:
         self._scopes, self._potentials = scopes, potentials
         self._scale, largest = _ranges(scopes, potentials.factors)
         self._finite = Potentials(*(np.where(np.isneginf(table), -PENALTY * largest, table) for table in potentials))
-        n_states, n_cells, k = len(potentials.nodes), len(potentials.factors), int(scopes.cardinality.max(initial=1))
+        n_states, n_cells = len(potentials.nodes), len(potentials.factors)
         self._sums = (*np.zeros((3, n_states)), np.zeros(n_cells), np.zeros(1, dtype=np.int64))
-        self._scratch = (np.empty(n_states), np.empty(n_states), np.empty(k * k), np.empty(k * k), np.empty(k))
 
     def run(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """Return a joint state of low energy; `length` multiplies the number of sweeps."""
         factors = self._scopes.kernel_factors
         states = independent_states(self._scopes, self._potentials, rng)
         sets = forest_cover(factors, rng)
+        scratch = sampling_scratch(factors, sets)
         for temperature in TEMPERATURES:
             tables = tuple(table / (temperature * self._scale) for table in self._finite)
             for _ in range(length):
                 uniform = rng.random((SWEEPS, len(sets.node)))
-                gibbs_kernel.run_sweeps(factors, sets, *tables, uniform, False, states, *self._sums, self._scratch)
+                gibbs_kernel.run_sweeps(factors, sets, *tables, uniform, False, states, *self._sums, scratch)
         return states
 
 

@@ -26,34 +26,36 @@ from relcrf.kernels.factors import FACTORS, advance_cell, max_arity, max_cardina
 
 @kernel()
 def _agreement_max_marginals(factors, weight, slot, message_start, message, alive, out):
-    """Run `compute_max_marginals` for an agreement: take the better case of equal states and different states."""
+    """Run `compute_max_marginals` for an agreement: take the better case of equal states and different states.
+
+    States that differ from x have the unconstrained maximum, unless x is the best state of all other nodes. One of these nodes
+    must then have its second-best state.
+    """
     f = factors.factor[slot]
     n = factors.cardinality[factors.node[slot]]
     unconstrained = 0.0
-    for p in range(factors.start[f], factors.start[f + 1]):
-        if p != slot:
-            top = -np.inf
-            for x in range(n):
-                if alive[factors.state_start[factors.node[p]] + x]:
-                    top = max(top, -message[message_start[p] + x])
-            unconstrained += top
+    min_loss = np.inf  # smallest decrease of the unconstrained maximum if one other node must not have its best state
+    common = -2  # the best state of all other nodes; -1 if they differ, -2 without other nodes
     for x in range(n):
-        agreeing = weight
-        min_loss = np.inf  # smallest decrease of the unconstrained maximum if one other node must not have state x
-        for p in range(factors.start[f], factors.start[f + 1]):
-            if p == slot:
-                continue
-            first = factors.state_start[factors.node[p]]
-            top = -np.inf
-            elsewhere = -np.inf
-            for y in range(n):
-                if alive[first + y]:
-                    top = max(top, -message[message_start[p] + y])
-                    if y != x:
-                        elsewhere = max(elsewhere, -message[message_start[p] + y])
-            agreeing += -message[message_start[p] + x] if alive[first + x] else -np.inf
-            min_loss = min(min_loss, top - elsewhere)
-        out[x] = max(agreeing, unconstrained - min_loss)
+        out[x] = weight
+    for p in range(factors.start[f], factors.start[f + 1]):
+        if p == slot:
+            continue
+        first = factors.state_start[factors.node[p]]
+        top, second, best = -np.inf, -np.inf, -1
+        for x in range(n):
+            value = -message[message_start[p] + x] if alive[first + x] else -np.inf
+            out[x] += value
+            if value > top:
+                top, second, best = value, top, x
+            elif value > second:
+                second = value
+        unconstrained += top
+        min_loss = min(min_loss, top - second)
+        common = best if common == -2 or common == best else -1
+    for x in range(n):
+        loss = min_loss if common == -2 or common == x else 0.0
+        out[x] = max(out[x], unconstrained - loss)
 
 
 @kernel()

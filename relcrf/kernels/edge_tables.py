@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int16, int64, types
+from numba import float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.keyed_cells import CELLS, KeyedCells
@@ -21,7 +21,7 @@ from relcrf.kernels.keyed_cells import CELLS, KeyedCells
 U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
 
-INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
+INDEX, LABELS, FLAT = int64[::1], int32[::1], float64[::1]
 
 
 class EdgeCells(NamedTuple):
@@ -62,7 +62,7 @@ def add_table_scores(edges, states, state_start, tables, scores):
     """For each pair of connected nodes, add the table row or column of one node's state to the other node's scores.
 
     Args:
-        states: state of each node, shape (n_nodes,), int16.
+        states: state of each node, shape (n_nodes,), int32.
         state_start: offset of each node's states in `scores`, shape (n_nodes + 1,).
         tables: table of each edge, shape (n_edges, n_first_states, n_second_states).
         scores: scores of the states of all nodes, flat; updated in place.
@@ -123,7 +123,7 @@ def count_joint_states(edges, labels, out):
     """Count, for each edge, the joint labels of the pairs of cells that it connects.
 
     Args:
-        labels: label of each node, shape (n_nodes,), int16; -1 for nodes that are not counted.
+        labels: label of each node, shape (n_nodes,), int32; -1 for nodes that are not counted.
         out: the counts are added to it, shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.a)):

@@ -102,7 +102,7 @@ def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pa
 
     Args:
         belief: overwritten by the results, flat over the states of all nodes.
-        pair: scratch whose length is the square of the largest cardinality.
+        pair: scratch whose length is the largest product of the cardinalities of a node and its parent.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int16, int64, types, uint64
+from numba import int32, int64, types, uint64
 from numba.extending import intrinsic
 
 from relcrf.kernels.compile import kernel, read_only
@@ -35,7 +35,7 @@ def _count_bits(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@kernel((CELLS, read_only(int16[::1]), PLANES, TOTALS))
+@kernel((CELLS, read_only(int32[::1]), PLANES, TOTALS))
 def pack(cells, label, planes, totals):
     """Set the bits of all labelled cells, and count the bits of each plane.
 

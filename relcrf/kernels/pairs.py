@@ -63,8 +63,9 @@ partition functions whose logarithm is computed once."""
 
 
 @kernel()
-def _add_log_pair(row, column, first, n_rows, n_columns, node_table, edge_table, joint, node_sum, edge_sum):
+def _add_log_pair(row, column, first, n_rows, n_columns, node_table, edge_table, node_sum, edge_sum):
     """Add the distribution of one pair, computed with logarithms; return the log of its linear partition function."""
+    joint = np.empty(n_rows * n_columns)
     row_top = column_top = table_top = top = -np.inf
     for y in range(n_columns):
         column_top = max(column_top, node_table[column + y])
@@ -115,7 +116,7 @@ def shared_pair_marginals(
         largest, smallest = max(largest, cardinality[v]), min(smallest, cardinality[v])
     # Reading the offsets of scattered nodes takes longer than computing them.
     common = U(largest) if largest == smallest else U(0)
-    row_sum, column_sum, joint = np.empty(largest), np.empty(largest), np.empty(largest * largest)
+    row_sum, column_sum = np.empty(largest), np.empty(largest)
     log_total, product = 0.0, 1.0
     for e in range(len(edges)):
         i, j, first = edges[e, 0], edges[e, 1], U(table_start[e])
@@ -155,7 +156,7 @@ def shared_pair_marginals(
                 node_sum[column + y] += column_sum[y]
         else:
             log_total += _add_log_pair(
-                row, column, first, n_rows, n_columns, node_table, edge_table, joint, node_sum, edge_sum
+                row, column, first, n_rows, n_columns, node_table, edge_table, node_sum, edge_sum
             )
     return log_total + np.log(product)
 
@@ -192,7 +193,7 @@ def _make_shared_kernel(k: int) -> Any:
             for x in range(known):
                 for y in range(known):
                     transposed[start + y * known + x] = edge_weight[start + x * known + y]
-        row_sum, factor, joint = np.empty(k), np.empty(k), np.empty(k * k)
+        row_sum, factor = np.empty(k), np.empty(k)
         log_total, product = 0.0, 1.0
         for e in range(len(edges)):
             if e + PREFETCH_DISTANCE < len(edges):  # as above
@@ -213,9 +214,7 @@ def _make_shared_kernel(k: int) -> Any:
                     node_sum[row + x] += factor[x] * row_sum[x]
                 add_table(edge_sum, edge_weight, first, factor, node_weight, column, node_sum)
             else:
-                log_total += _add_log_pair(
-                    row, column, first, known, known, node_table, edge_table, joint, node_sum, edge_sum
-                )
+                log_total += _add_log_pair(row, column, first, known, known, node_table, edge_table, node_sum, edge_sum)
         return log_total + np.log(product)
 
     return shared_pair_marginals

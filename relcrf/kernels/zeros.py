@@ -25,13 +25,17 @@ def _mark_supported(factors, factor_tables, f, possible, digit, supported):
             supported[k, x] = False
     if factors.agreement[f]:
         # Only the cells in which all nodes have the same state can be impossible.
-        for k in range(stop - first):
-            for x in range(cardinality[node[first + k]]):
-                for other in range(stop - first):
-                    start = state_start[node[first + other]]
-                    for y in range(cardinality[node[first + other]]):
-                        if other != k and y != x and possible[start + y]:
-                            supported[k, x] = True
+        for other in range(stop - first):
+            start = state_start[node[first + other]]
+            n_possible, last = 0, -1
+            for y in range(cardinality[node[first + other]]):
+                if possible[start + y]:
+                    n_possible += 1
+                    last = y
+            for k in range(stop - first):
+                for x in range(cardinality[node[first + k]]):
+                    if other != k and n_possible - (x == last) > 0:
+                        supported[k, x] = True
         return
     for cell in range(factors.table_start[f], factors.table_start[f + 1]):
         is_possible = factor_tables[cell] > -np.inf

@@ -122,7 +122,7 @@ class CellConditionals(AbstractConditionals):
     Args:
         base: The nodes, without candidate edges; each factor of a node is evaluated at the labels of the node's
             neighbours (`blanket_graph`).
-        states: The label of each node, shape (n_nodes,), int16.
+        states: The label of each node, shape (n_nodes,), int32.
         trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 

@@ -47,7 +47,7 @@ class EdgeCounts:
 
     Args:
         space: A candidate space; the `variable` arrays of the sides contain node indices.
-        states: The label of each node, shape (n_nodes,), int16.
+        states: The label of each node, shape (n_nodes,), int32.
         counted_nodes: Mask of the nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
@@ -58,7 +58,7 @@ class EdgeCounts:
     @cached_property
     def _labels(self) -> np.ndarray:
         """Return the label of each node, or -1 if the label is not counted."""
-        return freeze(np.where(self.counted_nodes, self.states, -1), np.int16)
+        return freeze(np.where(self.counted_nodes, self.states, -1), np.int32)
 
     @cached_property
     def packed(self) -> tuple[PackedSide, PackedSide] | None:

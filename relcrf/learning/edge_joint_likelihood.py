@@ -229,7 +229,7 @@ class JointEdgeLikelihood(AbstractEdgeObjective):
             spaces: Candidate spaces; the variables of all cells are nodes.
         """
         node_spaces = spaces_of_nodes(base, spaces)
-        labels, all_nodes = freeze(states[base.variables], np.int16), freeze(np.ones(base.n_nodes), bool)
+        labels, all_nodes = freeze(states[base.variables], np.int32), freeze(np.ones(base.n_nodes), bool)
         counts = tuple(EdgeCounts(space, labels, all_nodes) for space in node_spaces)
         parts = tuple(
             GraphPart.build(base, roles, states, node_spaces, nodes, n_copies)

@@ -47,7 +47,7 @@ class EdgeLikelihood(AbstractEdgeObjective):
             spaces: Candidate spaces; the variables of all cells are nodes.
         """
         node_spaces = spaces_of_nodes(base, spaces)
-        states, all_nodes = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
+        states, all_nodes = freeze(states, np.int32), freeze(np.ones(base.n_nodes), bool)
         few_states = base.cardinality.max(initial=0) <= MAX_STATES
         columns = SampleColumns.from_spaces(base.cardinality, node_spaces) if few_states else None
         conditionals: AbstractConditionals = CellConditionals(base, states, all_nodes)

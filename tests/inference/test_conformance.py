@@ -260,6 +260,14 @@ def test_enumeration_equals_the_definition():
     large = Scopes(np.full(21, 2, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
     with pytest.raises(ValueError, match=str(MAX_JOINT_STATES)):
         Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))
+    cardinality = np.ones(100, dtype=np.int32)  # nodes of one state do not count, even if there are many
+    cardinality[[20, 80]] = 3
+    many = Scopes(cardinality, np.array([0, 3]), np.array([20, 50, 80], dtype=np.int32))
+    potentials = Potentials(np.zeros(104), np.log(np.arange(1.0, 10.0)))
+    found, best = Enumeration(many).marginals(potentials), Enumeration(many).map_states(potentials)
+    np.testing.assert_allclose(found.factors, np.arange(1.0, 10.0) / 45.0)
+    np.testing.assert_allclose(found.nodes[20:23], np.array([6.0, 15.0, 24.0]) / 45.0)
+    assert best.score == pytest.approx(np.log(9.0)) and best.states[[20, 50, 80]].tolist() == [2, 0, 2]
 
 
 def test_impossible_tree_makes_all_marginals_nan():

@@ -126,6 +126,13 @@ def test_ctrl_c_returns_the_current_average():
     assert (found.r_hat >= 0.99).all()
 
 
+def test_memory_is_linear_in_the_number_of_states():
+    """A table of the pairs of states of one variable would need 3 TB."""
+    scopes, potentials = network(np.random.default_rng(0), [600_000, 2], [(0, 1)])
+    found = Gibbs(scopes, sweeps=1, chains=1).marginals(potentials)
+    np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
+
+
 def test_unknown_blocks_raise():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="unknown blocks 'rows'"):

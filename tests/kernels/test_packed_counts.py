@@ -18,7 +18,7 @@ def pack_labels(labels, n_states):
         np.zeros((len(labels), n_states), dtype=np.int64),
     )
     cells = KeyedCells.from_arrays(start, sample, np.arange(len(key)))
-    packed_counts.pack(cells, freeze(labels[key, sample], np.int16), planes, totals)
+    packed_counts.pack(cells, freeze(labels[key, sample], np.int32), planes, totals)
     return freeze(planes, np.uint64), freeze(totals, np.int64)
 
 

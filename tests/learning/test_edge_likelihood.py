@@ -195,6 +195,25 @@ def test_value_and_gradient_are_those_of_the_graph_with_its_edges(world):
     np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
 
 
+@pytest.mark.parametrize("k", [300, 40_000])
+def test_a_variable_outside_the_spaces_may_have_many_states(k):
+    side = CandidateSide.from_cells(2, np.arange(2), np.zeros(2, dtype=int), np.array([1, 2]), np.ones(2))
+    groups = tuple(
+        FactorGroup((np.array(nodes, dtype=np.int32),), (size,), Ones(len(nodes)), None, number)
+        for number, (nodes, size) in enumerate([([0], k), ([1, 2], 2)])
+    )
+    layout = WeightLayout((WeightBlock("many", 1, k), WeightBlock("few", 1, 2)))
+    graph = FactorGraph(np.array([k, 2, 2], dtype=np.int32), groups, layout)
+    roles, states = np.full(3, Role.FREE, dtype=np.int8), np.array([k - 1, 0, 1], dtype=np.int32)
+    space = table_space("edge", side, side, KeyRelation.ASCENDING, 1)
+    model = EdgeLikelihood.build(blanket_graph(graph, roles, states), states, (space,))
+    point = np.random.default_rng(0).normal(size=layout.size)
+    value, gradient = model(point)
+    expected, expected_gradient = Problem(graph, roles, states).total_likelihood(PseudoLikelihoodSpec())(point)
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-12)
+
+
 @pytest.mark.parametrize("part", [False, True])
 def test_the_gradient_is_that_of_finite_differences(world, part):
     model = world.model.trained_on(world.trained) if part else world.model

@@ -167,6 +167,12 @@ def _log_save_error(reason: str) -> None:
     _log.warning("note: compiled kernels are not cached in %s: %s", cache_folder().path, reason)
 
 
+def _compiler_options() -> tuple[int, ...]:
+    """Return the options of Numba, such as `NUMBA_BOUNDSCHECK`, with which kernels are slower; they are meant for debugging."""
+    options = config.OPT, config.BOUNDSCHECK or 0, config.DEBUGINFO_DEFAULT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE
+    return tuple(map(int, options))
+
+
 class _Key(NamedTuple):
     """The key of compiled code. The checksum of a file represents the sources and the compiler.
 
@@ -175,12 +181,14 @@ class _Key(NamedTuple):
         target: the operating system, the processor and its features.
         kernel: the name of the kernel in `KERNELS`.
         python: the version of Python.
+        options: Numba's options from environment variables that change the compiled code; see `_compiler_options`.
     """
 
     signature: tuple[Any, ...]
     target: tuple[str, str, str]
     kernel: str
     python: tuple[int, int]
+    options: tuple[int, ...]
 
 
 class _CodeFiles:
@@ -269,6 +277,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
             def __init__(self, function: Callable[..., Any]) -> None:
                 self._line = function.__code__.co_firstlineno
+                self._py_file = function.__code__.co_filename  # for Numba's warning of code that cannot be cached
 
             def ensure_cache_path(self) -> None:
                 cache_folder().prepare()
@@ -296,7 +305,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _CodeFiles(self._impl.filename_base)
 
     def _index_key(self, sig: Any, codegen: Any) -> _Key:
-        return _Key(sig, codegen.magic_tuple(), self._kernel_name, sys.version_info[:2])
+        return _Key(sig, codegen.magic_tuple(), self._kernel_name, sys.version_info[:2], _compiler_options())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

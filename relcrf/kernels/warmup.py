@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import time
@@ -91,4 +92,7 @@ def _run_tasks(tasks: list[list[str]]) -> None:
 
 
 if __name__ == "__main__":
+    # Ctrl-C interrupts the command and its workers; the command reports it, and the workers need no traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _run_tasks(json.loads(sys.argv[1]))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,19 @@ def test_no_compilation_after_warmup(warm, tmp_path):
     before = sorted(copy.iterdir())
     python("-c", WORK, tmp_path, web, resource_path("models", "webkb.rcrf"), cache=tmp_path / "kernels")
     assert sorted(copy.iterdir()) == before  # worker processes do not compile either
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, a process cannot send Ctrl-C to another one")
+def test_ctrl_c_prints_no_traceback_of_a_worker():
+    command = [sys.executable, "-m", "relcrf.kernels.warmup", '[["vector_math.exp_in_place"]]']
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes) as worker:
+        worker.stdin.write(bytes(1))
+        worker.stdin.flush()
+        assert b"exp_in_place" in worker.stdout.readline()  # the worker waits for the next task
+        worker.send_signal(signal.SIGINT)
+        assert worker.communicate()[1] == b""
+    assert worker.returncode == -signal.SIGINT
 
 
 def test_help(capsys, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 import pytest
 from numba import config, int64
 from numba.core.caching import FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core.errors import NumbaWarning
 
 from relcrf.kernels import compile as subject
 from relcrf.kernels.compile import PORTABLE_CPU, PORTABLE_FOLDER, CacheFolder, kernel
@@ -145,6 +146,24 @@ def test_cached_kernel_is_not_recompiled(tmp_path, monkeypatch):
     second = compile_in(tmp_path, monkeypatch)
     assert second(4) == 8
     assert not second.stats.cache_misses and sum(second.stats.cache_hits.values()) == 1
+
+
+@pytest.mark.parametrize(("option", "value"), [("OPT", 1), ("BOUNDSCHECK", 1), ("DEBUGINFO_DEFAULT", 1)])
+def test_code_for_debugging_is_not_reused(option, value, tmp_path, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setattr(config, option, value)
+        assert compile_in(tmp_path, monkeypatch)(4) == 8
+    ordinary = compile_in(tmp_path, monkeypatch)
+    assert ordinary(4) == 8
+    assert sum(ordinary.stats.cache_misses.values()) == 1
+
+
+def test_code_that_cannot_be_cached_is_used(tmp_path, monkeypatch):
+    function = compile_in(tmp_path, monkeypatch)
+    library = function.targetctx.codegen().create_library("empty")
+    monkeypatch.setattr(type(library), "has_dynamic_globals", True)
+    with pytest.warns(NumbaWarning, match="Cannot cache"):
+        assert function(4) == 8
 
 
 def test_deleted_folder_is_recreated(tmp_path, monkeypatch):

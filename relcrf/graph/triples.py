@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.candidates import AbstractSpace, CandidateSide, KeyRelation, PairSpace, match_cells
 
 
@@ -44,6 +44,17 @@ class CompositeLiterals:
         number = np.arange(start, start + len(pair), dtype=np.int32)
         side = CandidateSide(cell_start, first.sample[rows], number, np.array([0.0, 1.0]))
         return cls(side, (rows, columns), first.variable[rows], second.variable[columns])
+
+    def truth_values(self, truth_values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the truth value of the composite literal in each cell of `side`, shape (n_cells,); undefined for other keys.
+
+        Args:
+            truth_values: Truth value of each literal.
+            keys: The keys of `side` whose cells are computed.
+        """
+        out, cells = np.empty(len(self.first_variable)), entries_of_runs(self.side.start, keys)
+        out[cells] = truth_values[self.first_variable[cells]] * truth_values[self.second_variable[cells]]
+        return out
 
     def append_truth_values(self, truth_values: np.ndarray) -> np.ndarray:
         """Return the truth values of literals, then of composite literals, shape (n_literals + n_cells,)."""

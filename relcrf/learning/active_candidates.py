@@ -173,54 +173,56 @@ class ActiveCandidates:
 
 @dataclass(frozen=True)
 class SideInteractions:
-    """The active candidates of a space, as pairs of a key on one given side ("this side") and a key on the other side.
+    """Active candidates of a space, as pairs of a key on one given side ("this side") and a key on the other side.
 
     Args:
-        keys: Key of each active candidate on this side, shape (n,).
-        other_side: The other side. For triples, the composite literals of the two other sides; their indices follow the
-            indices of all literals.
-        partner_keys: Key of each active candidate on the other side, shape (n,).
+        candidates: Index of each candidate among the active candidates of the space, shape (n,).
+        keys: Key of each candidate on this side, shape (n,).
+        other_side: The other side. For triples, the composite literals of the two other sides, with indices from 0.
+        partner_keys: Key of each candidate on the other side, shape (n,).
+        n_samples: The number of samples.
     """
 
+    candidates: np.ndarray
     keys: np.ndarray
     other_side: CandidateSide | CompositeLiterals
     partner_keys: np.ndarray
+    n_samples: int
 
     @classmethod
-    def build(cls, space: PairOrTripleSpace, side_index: int, n_literals: int, pairs: np.ndarray) -> SideInteractions:
+    def build(cls, space: PairOrTripleSpace, side_index: int, pairs: np.ndarray) -> SideInteractions:
         """Return the interactions of side `side_index` for the active candidates `pairs`, shape (n, 2)."""
-        keys = space.decode_keys(pairs)
+        keys, candidates = space.decode_keys(pairs), np.arange(len(pairs))
         others = [k for k in range(len(space.sides)) if k != side_index]
         if not isinstance(space, TripleSpace):
-            return cls(keys[:, side_index], space.sides[others[0]], keys[:, others[0]])
+            (other,) = others
+            return cls(candidates, keys[:, side_index], space.sides[other], keys[:, other], space.n_samples)
         pairs_of_keys, composite = np.unique(keys[:, others], axis=0, return_inverse=True)
         first, second = (space.sides[k] for k in others)
-        return cls(
-            keys[:, side_index],
-            CompositeLiterals.from_pairs(first, second, space.n_samples, pairs_of_keys, n_literals),
-            composite,
-        )
+        composites = CompositeLiterals.from_pairs(first, second, space.n_samples, pairs_of_keys)
+        return cls(candidates, keys[:, side_index], composites, composite, space.n_samples)
 
     def add_scores(
-        self,
-        own_side: CandidateSide,
-        n_samples: int,
-        selected: np.ndarray,
-        weights: np.ndarray,
-        truth_values: np.ndarray,
-        scores: np.ndarray,
+        self, own_side: CandidateSide, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray
     ) -> None:
-        """Add the weights of the selected candidates to the scores of literals of `own_side` only.
+        """Add the weights of the candidates to the scores of literals of `own_side` only.
 
         Args:
-            selected: Mask of the candidates to include, shape (n,), bool.
-            weights, truth_values, scores: As in `ActiveSpace.add_scores`.
+            weights: Weight of each active candidate of the space.
+            truth_values: Truth value of each literal of the other sides.
+            scores: Score of each literal of `own_side`; modified in place.
         """
-        if isinstance(self.other_side, CompositeLiterals):
-            other, truth_values = self.other_side.side, self.other_side.append_truth_values(truth_values)
-        else:
-            other = self.other_side
-        keys, partner_keys, weights = (values[selected] for values in (self.keys, self.partner_keys, weights))
+        other = self.other_side
+        if isinstance(other, CompositeLiterals):
+            truth_values = other.truth_values(truth_values, np.unique(self.partner_keys))
+            other = other.side
         active_pairs.add_side_scores(
-            own_side.kernel_cells, other.kernel_cells, n_samples, keys, partner_keys, weights, truth_values, scores
+            own_side.kernel_cells,
+            other.kernel_cells,
+            self.n_samples,
+            self.keys,
+            self.partner_keys,
+            weights[self.candidates],
+            truth_values,
+            scores,
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -22,18 +22,20 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import xlogy
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.candidates import CandidateSet, CandidateSide
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import CompositeLiterals, PairOrTripleSpace
 from relcrf.kernels import conditionals
-from relcrf.kernels.threads import freeze
 from relcrf.learning.active_candidates import ActiveCandidates, SideInteractions
 from relcrf.learning.literal_likelihood import AbstractLiteralObjective
 from relcrf.learning.literals import Literals
 
 MAX_CLAMPED_SWEEPS = 50
 """Maximum number of mean-field sweeps over the unlabelled variables given the labels."""
+
+MAX_PARTNER_RATIO = 4
+"""Maximum ratio of the size of the other sides of a region to that of a side's cells in the region; see `_partners`."""
 
 CLAMPED_TOLERANCE = 1e-6
 """The mean field of the unlabelled variables has converged if a sweep changes no probability by more than this."""
@@ -50,7 +52,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
     Args:
         base: The graph of the free variables, without candidates; each factor has at most two free variables.
         regions: Sets of nodes in the order of their updates; the nodes of a set are updated simultaneously.
-        whole_region: The region that contains all nodes.
+        whole_region: The region that contains all nodes; its `cells` are those of the graph, in their order.
         steps: Number k of updates of each node, at least 1.
     """
 
@@ -75,10 +77,10 @@ class ContrastiveDivergence(AbstractLiteralObjective):
                 The blocks are updated in ascending order. None assigns all nodes to one block.
         """
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64))
-        block_of = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
-        regions = tuple(UpdateRegion.build(base, literals, block_of == block) for block in np.unique(block_of))
         trained = np.ones(base.n_nodes, dtype=bool)
-        whole_region = regions[0] if len(regions) == 1 else UpdateRegion.build(base, literals, trained)
+        (whole_region,) = regions = build_regions(base, literals, np.zeros(base.n_nodes, dtype=np.int64))
+        if blocks is not None:
+            regions = build_regions(base, literals, np.unique(blocks, return_inverse=True)[1])
         labelled = states >= 0
         observed = np.repeat(np.where(labelled, 0.0, 1.0 / base.cardinality), base.cardinality)
         observed[base.state_start[:-1][labelled] + states[labelled]] = 1.0
@@ -103,14 +105,24 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
     @cached_property
     def interactions(self) -> tuple[tuple[SideInteractions, ...], ...]:
-        """Return, for each space and each of its sides, the `SideInteractions` of the chosen candidates."""
-        out = []
+        """Return, for each region and each of its sides, the `SideInteractions` of the chosen candidates."""
+        return self._interactions(self.regions)
+
+    @cached_property
+    def whole_interactions(self) -> tuple[SideInteractions, ...]:
+        """Return `interactions` of the whole region."""
+        is_only = self.regions[0] is self.whole_region
+        return self.interactions[0] if is_only else self._interactions((self.whole_region,))[0]
+
+    def _interactions(self, regions: tuple[UpdateRegion, ...]) -> tuple[tuple[SideInteractions, ...], ...]:
+        chosen = []
         for number, space in enumerate(self.literals.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
-            out.append(
-                tuple(SideInteractions.build(space, k, self.literals.size, pairs) for k in range(len(space.sides)))
-            )
-        return tuple(out)
+            chosen.append([ChosenOfSide.build(space, k, pairs) for k in range(len(space.sides))])
+        return tuple(
+            tuple(side.interactions(chosen[side.space_index][side.side_index]) for side in region.sides)
+            for region in regions
+        )
 
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _, before, after = self.contrast(point)
@@ -171,44 +183,84 @@ class MeanFieldUpdater:
         Args:
             updatable: Mask of the table entries of the nodes to update, shape of `q`, bool.
         """
-        for region in self.model.regions:
+        literals = self.model.literals
+        truth_values = literals.expectations(q)
+        by_condition = truth_values.reshape(len(literals.truth_tables), literals.n_variables)
+        for region, interactions in zip(self.model.regions, self.model.interactions, strict=True):
             updated_cells = updatable[region.cells]
             if updated_cells.any():
-                updated = (self.node_potentials + self.expected_log_potentials(region, q))[region.cells]
-                conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
+                updated = self.node_potentials[region.cells]
+                updated += self.expected_log_potentials(region, interactions, q, truth_values)
+                conditionals.normalise(region.literals.state_start, updated, np.empty(region.literals.n_nodes))
                 q[region.cells] = np.where(updated_cells, updated, q[region.cells])
+                if region is not self.model.regions[-1]:
+                    expectations = region.literals.expectations(q[region.cells])
+                    by_condition[:, region.nodes] = expectations.reshape(len(by_condition), len(region.nodes))
 
-    def expected_log_potentials(self, region: UpdateRegion, q: np.ndarray, triple_factor: float = 1.0) -> np.ndarray:
-        """Return, for each state of each node, the expected log potential of the node's factors over several variables.
+    def expected_log_potentials(
+        self,
+        region: UpdateRegion,
+        interactions: tuple[SideInteractions, ...],
+        q: np.ndarray,
+        truth_values: np.ndarray,
+        triple_factor: float = 1.0,
+    ) -> np.ndarray:
+        """Return, for each state of each node of a region, the expected log potential of the node's larger factors.
 
-        The expectation is over the other variables of a factor. The result has the form of flat node tables; entries of
-        nodes outside the region are 0.
+        They are the factors over several variables. The expectation is over the other variables of a factor.
 
         Args:
+            interactions: The interactions of the region's sides.
+            truth_values: Expectation of each literal under `q`.
             triple_factor: Multiplier of the potentials of triples.
+
+        Returns:
+            Shape of `region.cells`.
         """
-        model, out = self.model, np.zeros(len(q))
-        out += np.bincount(
-            region.end_states, self.edge_potentials[region.edge_cells] * q[region.other_end_states], minlength=len(out)
-        )
-        truth_values, scores = model.literals.expectations(q), np.zeros(model.literals.size)
-        for side in region.sides:
-            interactions = model.interactions[side.space_index][side.side_index]
+        model = self.model
+        products = self.edge_potentials[region.edge_cells] * q[region.other_end_states]
+        out, scores = np.zeros(len(region.cells)), np.zeros(region.literals.size)
+        out += np.bincount(region.end_states, products, len(out))  # integers if there are no edges
+        for side, active in zip(region.sides, interactions, strict=True):
             weights = self.weights[side.space_index]
             if len(model.spaces[side.space_index].sides) > 2:
                 weights = triple_factor * weights
-            n_samples = model.spaces[side.space_index].n_samples
-            interactions.add_scores(
-                side.cells, n_samples, side.used_keys[interactions.keys], weights, truth_values, scores
-            )
-        model.literals.add_scores(scores, out)
+            if len(active.candidates):
+                active.add_scores(side.cells, weights, truth_values, scores)
+        region.literals.add_scores(scores, out)
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
         """Return `-H(q) - E_q(score)` of flat node tables, which is `KL(q || p)` minus the log partition function."""
         # The expected potentials count a pair twice and a triple three times; 1/2 and 1/2 * 2/3 = 1/3 correct this.
-        expected = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
+        model, truth_values = self.model, self.model.literals.expectations(q)
+        expected = self.expected_log_potentials(
+            model.whole_region, model.whole_interactions, q, truth_values, triple_factor=2.0 / 3.0
+        )
         return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * expected)).sum())
+
+
+@dataclass(frozen=True)
+class ChosenOfSide:
+    """The chosen candidates of a space, sorted by their keys on one side.
+
+    Args:
+        pairs: The candidates, shape (n, 2).
+        interactions: The interactions of the side.
+        by_key: Indices of the candidates, sorted by key, shape (n,).
+        start: Offset of the candidates of each key in `by_key`, shape (n_keys + 1,).
+    """
+
+    pairs: np.ndarray
+    interactions: SideInteractions
+    by_key: np.ndarray
+    start: np.ndarray
+
+    @classmethod
+    def build(cls, space: PairOrTripleSpace, side_index: int, pairs: np.ndarray) -> ChosenOfSide:
+        interactions = SideInteractions.build(space, side_index, pairs)
+        start = offsets(np.bincount(interactions.keys, minlength=space.sides[side_index].n_keys))
+        return cls(pairs, interactions, np.argsort(interactions.keys, kind="stable"), start)
 
 
 @dataclass(frozen=True)
@@ -217,14 +269,26 @@ class RegionSide:
 
     Args:
         space_index, side_index: The index of the space, and the index of the side in this space.
-        cells: A side that contains these cells only.
-        used_keys: Mask of the keys that have such cells, shape (n_keys,), bool.
+        keys: The keys that have such cells, ascending, shape (n,).
+        cells: A side that contains these cells only; its keys are indices in `keys`, its variables literals of the region.
+        partners: The space, whose other sides contain only the cells in the samples of `cells`; None for all of their cells.
     """
 
     space_index: int
     side_index: int
+    keys: np.ndarray
     cells: CandidateSide
-    used_keys: np.ndarray
+    partners: PairOrTripleSpace | None
+
+    def interactions(self, chosen: ChosenOfSide) -> SideInteractions:
+        """Return the interactions of the chosen candidates with keys in the region; their keys are indices in `keys`."""
+        candidates = chosen.by_key[entries_of_runs(chosen.start, self.keys)]
+        keys = np.repeat(np.arange(len(self.keys)), chosen.start[self.keys + 1] - chosen.start[self.keys])
+        if self.partners is not None:
+            restricted = SideInteractions.build(self.partners, self.side_index, chosen.pairs[candidates])
+            return replace(restricted, candidates=candidates, keys=keys)
+        partner_keys = chosen.interactions.partner_keys[candidates]
+        return replace(chosen.interactions, candidates=candidates, keys=keys, partner_keys=partner_keys)
 
 
 @dataclass(frozen=True)
@@ -232,36 +296,90 @@ class UpdateRegion:
     """Nodes that are updated simultaneously, and the edges and candidates that contribute to the nodes' scores.
 
     Args:
+        nodes: The nodes, ascending, shape (n,).
         cells: Indices of the nodes' states in flat node tables, ascending.
-        state_start: Start of each node's states in `cells`, shape (n + 1,).
+        literals: The literals of the nodes; node i of the region is `nodes[i]`.
         end_states, other_end_states, edge_cells: For each edge end in the region and each entry of the edge's table:
-            index of this end's state, index of the other end's state, offset of the entry in flat edge tables.
+            position of this end's state in `cells`, index of the other end's state, offset of the entry in flat edge tables.
         sides: The sides of candidate spaces that have cells in the region.
     """
 
+    nodes: np.ndarray
     cells: np.ndarray
-    state_start: np.ndarray
+    literals: Literals
     end_states: np.ndarray
     other_end_states: np.ndarray
     edge_cells: np.ndarray
     sides: tuple[RegionSide, ...] = field(repr=False)
 
-    @classmethod
-    def build(cls, graph: ReducedGraph, literals: Literals, members: np.ndarray) -> UpdateRegion:
-        """Return the region of the nodes selected by a mask, shape (n_nodes,), bool."""
-        sides = []
-        for number, space in enumerate(literals.spaces):
-            for side_index, side in enumerate(space.sides):
-                cells = side.select(members[side.variable % literals.n_variables])
-                if len(cells.sample):
-                    sides.append(RegionSide(number, side_index, cells, np.diff(cells.start) > 0))
-        state_start = offsets(graph.cardinality[members])
-        in_region = np.repeat(members, graph.cardinality)
-        first, second = _edge_cell_states(graph)
-        ends, others = np.concatenate((first, second)), np.concatenate((second, first))
-        entries = np.flatnonzero(in_region[ends])
-        edges = ends[entries], others[entries], entries % max(len(first), 1)
-        return cls(np.flatnonzero(in_region), freeze(state_start, np.int64), *edges, tuple(sides))
+
+def build_regions(graph: ReducedGraph, literals: Literals, region_of: np.ndarray) -> tuple[UpdateRegion, ...]:
+    """Return the regions of a graph; `region_of` contains the number of each node's region, shape (n_nodes,).
+
+    The time is proportional to the size of the graph and of the sides, not to their product with the number of regions.
+    """
+    n = int(region_of.max(initial=0)) + 1
+    nodes, position = _split(region_of, n)
+    region_of_state = np.repeat(region_of, graph.cardinality)
+    cells, state_position = _split(region_of_state, n)
+    first, second = _edge_cell_states(graph)
+    ends, others = np.concatenate((first, second)), np.concatenate((second, first))
+    entries, _ = _split(region_of_state[ends], n)
+    used = [[position[each[chosen]] for chosen in _split(region_of[each], n)[0]] for each in literals.nodes]
+    sides: list[list[RegionSide]] = [[] for _ in range(n)]
+    for number, space in enumerate(literals.spaces):
+        for side_index, side in enumerate(space.sides):
+            condition, node = np.divmod(side.variable, literals.n_variables)
+            for k, chosen in enumerate(_split(region_of[node], n)[0]):
+                if len(chosen):
+                    variable = condition[chosen] * len(nodes[k]) + position[node[chosen]]
+                    keys, key = np.unique(side.key[chosen], return_inverse=True)
+                    own = CandidateSide.from_cells(len(keys), key, side.sample[chosen], variable, side.truth)
+                    sides[k].append(RegionSide(number, side_index, keys, own, _partners(space, side_index, own)))
+    return tuple(
+        UpdateRegion(
+            nodes[k],
+            cells[k],
+            literals.of_nodes(graph.cardinality[nodes[k]], [each[k] for each in used]),
+            state_position[ends[entries[k]]],
+            others[entries[k]],
+            entries[k] % max(len(first), 1),
+            tuple(sides[k]),
+        )
+        for k in range(n)
+    )
+
+
+def _split(group: np.ndarray, n_groups: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the indices of each group's elements, ascending, and the position of each element in its group."""
+    order, start = np.argsort(group, kind="stable"), offsets(np.bincount(group, minlength=n_groups))
+    position = np.empty(len(group), dtype=np.int64)
+    position[order] = np.arange(len(group)) - start[group[order]]
+    return np.split(order, start[1:-1]), position
+
+
+def _partners(space: PairOrTripleSpace, side_index: int, cells: CandidateSide) -> PairOrTripleSpace | None:
+    """Return the space, with only the cells of the other sides in the samples of `cells`; None if they would be too large.
+
+    The memory of the other sides is limited to `MAX_PARTNER_RATIO` times that of `cells`, and then that of all regions to as many
+    times that of the space. In a region of few keys, the kernels read the cells of few other keys, in all samples.
+    """
+    samples, sides, size = np.unique(cells.sample), list(space.sides), 0
+    if 2 * len(samples) > space.n_samples:
+        return None
+    for k, side in enumerate(sides):
+        if k == side_index:
+            continue
+        table = side.by_sample
+        known = samples[samples < table.n_keys]
+        size += side.n_keys + int((table.start[known + 1] - table.start[known]).sum())
+        if size > MAX_PARTNER_RATIO * len(cells.sample):
+            return None
+        rows = entries_of_runs(table.start, known)
+        sides[k] = CandidateSide.from_cells(
+            side.n_keys, table.sample[rows], table.key[rows], table.variable[rows], side.truth
+        )
+    return space.with_sides(sides)
 
 
 def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.kernels import conditionals
@@ -70,6 +72,17 @@ class Literals:
             len(variables),
             tuple(numbered_spaces),
         )
+
+    def of_nodes(self, cardinality: np.ndarray, nodes: Sequence[np.ndarray]) -> Literals:
+        """Return the literals of some nodes, which are numbered from 0; without external variables and spaces.
+
+        Args:
+            cardinality: Number of states of each of these nodes.
+            nodes: For each condition, the nodes in cells of the sides with this condition, ascending.
+        """
+        own = tuple(freeze(each, np.int32) for each in nodes)
+        nothing = tuple(each[:0] for each in self.external)
+        return Literals(freeze(offsets(cardinality), np.int64), self.truth_tables, own, nothing, len(cardinality), ())
 
     @property
     def n_nodes(self) -> int:

@@ -19,6 +19,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.mean_field import MeanField
+from relcrf.kernels import conditionals
 from relcrf.learning.contrastive_divergence import (
     ContrastiveDivergence,
     MeanFieldUpdater,
@@ -244,6 +245,26 @@ def test_blocks_have_one_key_and_no_edges():
     # Coordinate ascent: nodes of a block do not interact, so no sweep makes the approximation worse.
     values = [replace(model, steps=k).contrast(world.point)[0] for k in (1, 2, 3, 4)]
     assert values[0] > 0.0 and (np.diff(values) > -1e-9).all()
+
+
+@pytest.mark.parametrize("text", [TEXT, TRIPLES])
+def test_regions_evaluate_only_their_nodes(text, monkeypatch):
+    world, counted = World(3, 0.0, text, 0.2), []
+    model = world.model(blocks=np.arange(world.base.n_nodes))
+    compute = conditionals.compute_expectations
+
+    def count(nodes, *arguments):
+        counted.append(len(nodes))
+        compute(nodes, *arguments)
+
+    monkeypatch.setattr(conditionals, "compute_expectations", count)
+    model.contrast(world.point)
+    # all literals at the start of the sweep and for each free energy, and once in their regions, except the last one
+    last = sum(map(len, model.regions[-1].literals.nodes))
+    assert sum(counted) == 4 * sum(map(len, model.literals.nodes)) - last
+    n_cells = sum(len(side.sample) for space in model.spaces for side in space.sides)
+    assert sum(len(side.cells.sample) for region in model.regions for side in region.sides) == n_cells
+    assert sum(len(region.end_states) for region in model.regions) == len(model.whole_region.end_states)
 
 
 @pytest.mark.parametrize("text", [TEXT, TRIPLES])

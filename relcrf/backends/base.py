@@ -254,15 +254,18 @@ class TotalLikelihood:
 
     Args:
         is_coarse: Whether values and gradients are less accurate and take less time; see `AbstractLikelihood.evaluate_coarsely`.
+        near: Weights near which coarse values are computed; see `AbstractLikelihood.evaluate_coarsely`.
     """
 
     problem: Problem
     spec: AbstractLikelihoodSpec
     is_coarse: bool = False
+    near: np.ndarray | None = None
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the gradient for weights of shape (layout.size,)."""
-        return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights, is_coarse=self.is_coarse))
+        evaluate = partial(_evaluate, spec=self.spec, weights=weights, is_coarse=self.is_coarse, near=self.near)
+        return self.problem.map_reduce(evaluate)
 
     @property
     def layout(self) -> WeightLayout:
@@ -288,10 +291,10 @@ class TotalLikelihood:
 
 
 def _evaluate(
-    problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray, is_coarse: bool
+    problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray, is_coarse: bool, near: np.ndarray | None
 ) -> tuple[float, np.ndarray]:
     likelihood = problem.likelihood(spec)
-    return likelihood.evaluate_coarsely(weights) if is_coarse else likelihood(weights)
+    return likelihood.evaluate_coarsely(weights, near) if is_coarse else likelihood(weights)
 
 
 def _curvature(problem: Problem, spec: AbstractLikelihoodSpec) -> np.ndarray:
@@ -423,6 +426,10 @@ class AbstractBackend(ABC):
     def with_priors(self, problem: Problem) -> Problem:
         """Return the problem with the priors of weights that the settings choose."""
         return problem
+
+    def prior_means(self, graph: FactorGraph) -> np.ndarray:
+        """Return the weights to which the penalty pulls, shape (layout.size,): the initial ones unless settings choose others."""
+        return graph.layout.initial()
 
     @abstractmethod
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:

@@ -102,6 +102,13 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
         hint = "narrow the 'where' of the largest template, or use --backend ess"
         return UsageError(Diagnostic("E308", message, hint=hint))
 
+    def require_log_partition(self) -> None:
+        """Raise UsageError if the inference method does not compute the log partition function (E305)."""
+        if self.inference not in PARTITION_METHODS:
+            message = f"setting 'inference' of backend '{self.backend}' cannot be '{self.inference}' for joint log-likelihoods"
+            hint = "the method does not compute the log partition function; use inference=auto, or another method"
+            raise UsageError(Diagnostic("E305", message, hint=hint))
+
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
         return InferredLikelihood(graph, problem.states[graph.variables], partial(self.method, is_for_learning=True))
@@ -183,8 +190,8 @@ class _CheckedInference(AbstractInference):
         except (UnsupportedGraphError, TableSizeError) as error:
             raise self._usage_error(error) from None
 
-    def coarse(self) -> _CheckedInference:
-        return replace(self, method=self.method.coarse())
+    def coarse(self, near: SharedPotentials | None = None) -> _CheckedInference:
+        return replace(self, method=self.method.coarse(near))
 
     def map_states(self, potentials: Potentials) -> MapStates:
         try:

@@ -11,17 +11,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from relcrf.columns.offsets import offsets
 from relcrf.gpu.device import DEVICES
 from relcrf.gpu.flooding import PairFlooding
 from relcrf.graph.possible_states import is_impossible
+from relcrf.graph.scope_components import label_scope_components
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.inference.balance import Balance, ClassPotentials
 from relcrf.inference.iteration import iterate
-from relcrf.inference.pair_lanes import LaneMessages, PairLanes
+from relcrf.inference.linear_range import fits_linear_range, linear_potentials
+from relcrf.inference.pair_lanes import InitialMessages, LaneMessages, PairLanes
 from relcrf.inference.result import (
     AbstractInference,
     MapStates,
@@ -37,8 +37,6 @@ from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 from relcrf.kernels.pair_flooding import LANES
 
-MAX_LINEAR_SPREAD = 600.0
-"""Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 supports about 708."""
 ROUNDING_ERROR = 1e-14
 """Rounding error of a log message, relative to the product of the largest potential and the number of summed terms."""
 CELLS_PER_STEP = 1 << 20
@@ -161,7 +159,7 @@ class BeliefPropagation(AbstractInference):
         return self.shared_marginals(SharedPotentials.from_potentials(self.scopes, potentials), with_factors=False)
 
     def shared_marginals(self, potentials: SharedPotentials, with_factors: bool = True) -> Marginals:
-        if self._propagates_pairs and self._fits_linear_range(potentials):
+        if self._propagates_pairs and fits_linear_range(self.scopes, potentials):
             found = self._pair_marginals(potentials, np.zeros(len(potentials.tables) if with_factors else 0))
         else:
             full = potentials.expand()
@@ -172,11 +170,26 @@ class BeliefPropagation(AbstractInference):
             return found
         return self._failed_marginals(potentials, found)
 
-    def coarse(self) -> BeliefPropagation:
+    def coarse(self, near: SharedPotentials | None = None) -> BeliefPropagation:
         method = replace(self, tolerance=max(self.tolerance, COARSE_TOLERANCE))
         if self._propagates_pairs:
             vars(method)["_lanes"] = self._lanes  # large arrays, which both methods share
+            if near is not None and self.balance is None and fits_linear_range(self.scopes, near):
+                vars(method)["_initial_messages"] = method._converged_messages(near)
         return method
+
+    def _converged_messages(self, potentials: SharedPotentials) -> InitialMessages | None:
+        """Return the messages of pairs for given potentials; None if they do not converge."""
+        nodes = linear_potentials(self.scopes, potentials.nodes)
+        groups, verdict, product = self._propagate_pairs(potentials, nodes)
+        verdict.raise_if_interrupted()
+        messages = [group.message.astype(np.float32) for group in groups]
+        return InitialMessages(messages, product[: len(nodes)] / nodes) if verdict.status == "converged" else None
+
+    @cached_property
+    def _initial_messages(self) -> InitialMessages | None:
+        """Messages with which `_propagate_pairs` starts; None for uniform ones."""
+        return None
 
     def _pair_marginals(self, potentials: SharedPotentials, factors: np.ndarray) -> Marginals:
         """Return the marginals of ordinary propagation of linear messages, which remain in lanes.
@@ -185,10 +198,8 @@ class BeliefPropagation(AbstractInference):
             factors: Flat tables to which the marginals of the factors are added, unless the array is empty.
         """
         scopes, start = self.scopes, self.scopes.state_start[:-1]
-        nodes = self._linear_potentials(potentials.nodes)
-        groups = self._lane_groups(potentials, maximum=False)
-        tolerance = self._stopping_residual(potentials.nodes, potentials.tables)
-        verdict, product = self._run_flooding(groups, nodes, nodes, tolerance, classes=self._class_potentials())
+        nodes = linear_potentials(scopes, potentials.nodes)
+        groups, verdict, product = self._propagate_pairs(potentials, nodes)
         value = 0.0 if self.balance is None else np.nan
         for group in groups:
             value += group.sum_beliefs(potentials, product, factors)
@@ -197,6 +208,18 @@ class BeliefPropagation(AbstractInference):
         counting = 1 - np.bincount(scopes.node, minlength=scopes.n_nodes)
         value += float((counting * np.log(total)).sum() + np.maximum.reduceat(potentials.nodes, start).sum())
         return Marginals(value, product / np.repeat(total, scopes.cardinality), factors, verdict)
+
+    def _propagate_pairs(
+        self, potentials: SharedPotentials, nodes: np.ndarray
+    ) -> tuple[list[LaneMessages], Verdict, np.ndarray]:
+        """Run propagation for linear node potentials `nodes`; return the messages, and the results of `_run_flooding`."""
+        groups, product = self._lane_groups(potentials, maximum=False), nodes
+        if (initial := self._initial_messages) is not None:
+            product = nodes * initial.product
+            for group, message in zip(groups, initial.messages, strict=True):
+                group.message[:] = message
+        tolerance = self._stopping_residual(potentials.nodes, potentials.tables)
+        return groups, *self._run_flooding(groups, nodes, product, tolerance, classes=self._class_potentials())
 
     def _marginals(self, potentials: Potentials, factors: np.ndarray) -> Marginals:
         """Return the marginals, those of factors in the flat array `factors` unless it is empty."""
@@ -278,13 +301,9 @@ class BeliefPropagation(AbstractInference):
     @cached_property
     def _is_forest(self) -> bool:
         """Return True if the bipartite graph of nodes and factors is acyclic."""
-        n = self.scopes.n_nodes + self.scopes.n_factors
-        if len(self.scopes.node) >= n > 0:
-            return False
-        factors = self._network.factors
-        ends = (factors.factor + self.scopes.n_nodes, factors.node)
-        links = csr_array((np.ones(len(factors.node)), ends), shape=(n, n))
-        return bool(n - connected_components(links, directed=False)[0] == len(factors.node)) if n else True
+        component = label_scope_components(self.scopes)
+        n_components = np.count_nonzero(component == np.arange(len(component)))
+        return bool(len(self.scopes.node) - np.count_nonzero(self.scopes.arity) == self.scopes.n_nodes - n_components)
 
     @cached_property
     def _lanes(self) -> list[PairLanes]:
@@ -342,7 +361,7 @@ class BeliefPropagation(AbstractInference):
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         scaled = Potentials(potentials.nodes, logs)
         tolerance = self._stopping_residual(*potentials)
-        linear = self._fits_linear_range(SharedPotentials.from_potentials(self.scopes, scaled))
+        linear = fits_linear_range(self.scopes, SharedPotentials.from_potentials(self.scopes, scaled))
         is_flooding = self.schedule in ("flooding", "blocks")
         in_lanes = linear and is_flooding  # the tables of pairs then have the layout of `PairLanes`
         with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
@@ -390,23 +409,6 @@ class BeliefPropagation(AbstractInference):
             )
         )
 
-    def _fits_linear_range(self, potentials: SharedPotentials) -> bool:
-        """Return True if, at every node, the product of linear messages stays within the range of float64."""
-        scopes = self.scopes
-        top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
-        if np.isneginf(top).any() or np.isneginf(potentials.tables).any():
-            return False
-        low = np.where(np.isneginf(potentials.nodes), np.inf, potentials.nodes)
-        spread = top - np.minimum.reduceat(low, scopes.state_start[:-1])
-        begin = potentials.table_start[:-1]
-        table_spread = np.maximum.reduceat(potentials.tables, begin) - np.minimum.reduceat(potentials.tables, begin)
-        factor_spread = potentials.spread(table_spread)
-        if scopes.agreement is not None:
-            weights = potentials.spread(potentials.tables[begin])
-            factor_spread = np.where(scopes.is_agreement, np.abs(weights), factor_spread)
-        spread += np.bincount(scopes.node, np.repeat(factor_spread, scopes.arity), scopes.n_nodes)
-        return bool((spread <= MAX_LINEAR_SPREAD).all())
-
     def _message_tables(
         self, potentials: Potentials, maximum: bool, log: bool, with_linear_values: bool
     ) -> MessageTables:
@@ -422,14 +424,9 @@ class BeliefPropagation(AbstractInference):
             maximum,
             values,
             potentials.factors,
-            potentials.nodes if log else self._linear_potentials(potentials.nodes),
+            potentials.nodes if log else linear_potentials(self.scopes, potentials.nodes),
             damping,
         )
-
-    def _linear_potentials(self, nodes: np.ndarray) -> np.ndarray:
-        """Return node potentials in the linear domain, scaled to a maximum of 1 per node."""
-        top = np.maximum.reduceat(nodes, self.scopes.state_start[:-1])
-        return np.asarray(np.exp(nodes - np.repeat(top, self.scopes.cardinality)))
 
     def _initial_state(self, net: MessageNetwork, tables: MessageTables, start: np.ndarray | None) -> MessageState:
         """Return the state with the initial messages: those of the settings, or the log messages `start`."""
@@ -558,7 +555,8 @@ class BeliefPropagation(AbstractInference):
         padding = np.ones(int(self.scopes.cardinality.max(initial=1)))
         nodes, product = np.concatenate((nodes, padding)), np.concatenate((product, padding))
         next_product, n_rounds, n_states = np.empty_like(product), 0, int(self.scopes.state_start[-1])
-        n_parallel = PARALLEL_ROUNDS if self.schedule == "blocks" and flood_others is None else self.max_iterations
+        n_first = PARALLEL_ROUNDS if self._initial_messages is None else 0
+        n_parallel = n_first if self.schedule == "blocks" and flood_others is None else self.max_iterations
 
         def flood(rounds: int) -> float:
             nonlocal product, next_product, n_rounds

@@ -148,8 +148,12 @@ class AbstractInference(ABC):
         found = self.marginals(potentials.expand())
         return replace(found, factors=potentials.sum_tables(found.factors))
 
-    def coarse(self) -> AbstractInference:
-        """Return the method with less accurate results that take less time; most methods return themselves."""
+    def coarse(self, near: SharedPotentials | None = None) -> AbstractInference:
+        """Return the method with less accurate results that take less time; most methods return themselves.
+
+        Args:
+            near: Potentials that resemble those for which the method will be called; it may start from their messages.
+        """
         return self
 
     def partition(self, potentials: Potentials) -> PartitionFunction:

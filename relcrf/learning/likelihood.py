@@ -20,7 +20,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.edge_classes import SharedEdgeTables, shared_edge_tables, with_table_classes
 from relcrf.graph.feature_scales import column_scales, ordinary_values, scale_key
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
 from relcrf.graph.table_matrix import TableMatrices, table_matrices
 from relcrf.inference.forest import (
     LANES,
@@ -71,8 +71,13 @@ class AbstractLikelihood(ABC):
         """An upper estimate of the Hessian's diagonal for equally likely states, shape (layout.size,)."""
         return hessian_diagonal_bound(self.graph)
 
-    def evaluate_coarsely(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value and the gradient, less accurate and in less time if the inference method can do so."""
+    def evaluate_coarsely(self, weights: np.ndarray, near: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """Return the value and the gradient, less accurate and in less time if the inference method can do so.
+
+        Args:
+            near: Weights that are the same for a sequence of evaluations near them; inference may start from its result for
+                them, which is stored.
+        """
         return self(weights)
 
 
@@ -339,14 +344,21 @@ class InferredLikelihood(AbstractJointLikelihood):
         return self.method(self._compact.scopes)
 
     @cached_property
-    def _coarse_inference(self) -> AbstractInference:
-        return self._inference.coarse()
+    def _coarse_methods(self) -> dict[bytes, AbstractInference]:
+        """Coarse inference by the weights from whose messages it starts; one at a time, because the messages are large."""
+        return {}
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
+        self._coarse_methods.clear()
         return self._expectation(weights, added_potentials, self._inference)
 
-    def evaluate_coarsely(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        return self._evaluate(weights, partial(self._expectation, inference=self._coarse_inference))
+    def evaluate_coarsely(self, weights: np.ndarray, near: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        key = b"" if near is None else near.tobytes()
+        if key not in self._coarse_methods:
+            self._coarse_methods.clear()
+            shared = None if near is None else self._shared_potentials(near, self.evidence_tables)
+            self._coarse_methods[key] = self._inference.coarse(shared)
+        return self._evaluate(weights, partial(self._expectation, inference=self._coarse_methods[key]))
 
     def _expectation(
         self, weights: np.ndarray, added_potentials: np.ndarray | None, inference: AbstractInference
@@ -356,12 +368,17 @@ class InferredLikelihood(AbstractJointLikelihood):
             found = inference.marginals(self._potentials(weights, added_potentials))
             found.verdict.raise_if_interrupted()
             return found.log_partition, graph.counts(Potentials(found.nodes, found.factors))
-        potentials = shared.potentials(weights)
-        if added_potentials is not None:
-            potentials = replace(potentials, nodes=potentials.nodes + added_potentials)
-        found = inference.shared_marginals(potentials)
+        found = inference.shared_marginals(self._shared_potentials(weights, added_potentials))
         found.verdict.raise_if_interrupted()
         return found.log_partition, shared.graph.counts(Potentials(found.nodes, found.factors))
+
+    def _shared_potentials(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> SharedPotentials:
+        if self._shared_tables is None:
+            return SharedPotentials.from_potentials(self._compact.scopes, self._potentials(weights, added_potentials))
+        potentials = self._shared_tables.potentials(weights)
+        if added_potentials is None:
+            return potentials
+        return replace(potentials, nodes=potentials.nodes + added_potentials)
 
     def marginals(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> Marginals:
         """Return the result of inference; `added_potentials` is added to the log potentials of the nodes."""

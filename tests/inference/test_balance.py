@@ -5,7 +5,7 @@ import pytest
 from networks import CLIQUES, FORESTS, LOOPS, network
 
 from relcrf.graph.scopes import Potentials
-from relcrf.inference import belief_propagation
+from relcrf.inference import linear_range
 from relcrf.inference.balance import Balance
 from relcrf.inference.belief_propagation import BeliefPropagation
 
@@ -69,7 +69,7 @@ def test_log_messages_give_the_same_marginals(name, monkeypatch):
     scopes, potentials, balance = weak(NETWORKS[name], 2)
     method = BeliefPropagation(scopes, balance=balance, tolerance=1e-10)
     linear = method.marginals(potentials)
-    monkeypatch.setattr(belief_propagation, "MAX_LINEAR_SPREAD", -1.0)
+    monkeypatch.setattr(linear_range, "MAX_LINEAR_SPREAD", -1.0)
     logs = method.marginals(potentials)
     np.testing.assert_allclose(logs.nodes, linear.nodes, atol=1e-7)
     np.testing.assert_allclose(logs.factors, linear.factors, atol=1e-7)

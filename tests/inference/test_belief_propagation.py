@@ -11,7 +11,7 @@ from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, netw
 import relcrf
 from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes, SharedPotentials
-from relcrf.inference import pair_lanes
+from relcrf.inference import belief_propagation, pair_lanes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.kernels import pair_flooding, threads
@@ -106,6 +106,35 @@ def test_ctrl_c_returns_the_current_state(schedule):
     assert found.verdict.status == "interrupted" and found.verdict.residual > 0.0
     assert seen == ["running", "running"]
     np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
+
+
+def similar_potentials(rng, scopes, potentials):
+    nodes = potentials.nodes + rng.normal(scale=0.01, size=len(potentials.nodes))
+    return SharedPotentials.from_potentials(scopes, Potentials(nodes, 1.01 * potentials.factors))
+
+
+@pytest.mark.parametrize("schedule", ["flooding", "blocks"])
+def test_coarse_propagation_starts_from_messages_of_similar_potentials(schedule, monkeypatch):
+    monkeypatch.setattr(belief_propagation, "COARSE_TOLERANCE", 1e-5)
+    monkeypatch.setattr(belief_propagation, "MAX_ROUNDS_PER_STEP", 1)
+    rng = np.random.default_rng(0)
+    scopes, potentials = LOOPS["grid"](rng)
+    method = BeliefPropagation(scopes, schedule=schedule)
+    near = method.coarse(similar_potentials(rng, scopes, potentials))
+    uniform, found = method.coarse().marginals(potentials), near.marginals(potentials)
+    assert found.verdict.status == "converged"
+    assert found.verdict.iterations < uniform.verdict.iterations
+    np.testing.assert_allclose(found.nodes, uniform.nodes, atol=1e-4)
+    assert found.log_partition == pytest.approx(uniform.log_partition, abs=1e-4)
+    np.testing.assert_array_equal(found.nodes, near.marginals(potentials).nodes)
+
+
+def test_coarse_propagation_ignores_messages_that_do_not_converge():
+    rng = np.random.default_rng(0)
+    scopes, potentials = LOOPS["grid"](rng)
+    method = BeliefPropagation(scopes, schedule="blocks", max_iterations=2)
+    found = method.coarse(similar_potentials(rng, scopes, potentials)).marginals(potentials)
+    np.testing.assert_array_equal(found.nodes, method.coarse().marginals(potentials).nodes)
 
 
 @pytest.mark.parametrize("n_rounds", [1, 2, 5])

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from networks import CLIQUES, FORESTS, LOOPS
+from networks import CLIQUES, FORESTS, LOOPS, joint_states
 
-from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.influence import PairConditionals, node_entropies
 from relcrf.inference.junction_tree import JunctionTree
 
@@ -12,7 +11,7 @@ from relcrf.inference.junction_tree import JunctionTree
 def enumerated_information(scopes, potentials):
     """Return the mutual information of each pair of nodes from the table of all joint states, shape (n_nodes, n_nodes)."""
     n = scopes.n_nodes
-    states, _, scores = Enumeration(scopes)._enumerate(potentials)
+    states, scores = joint_states(scopes, potentials)
     joint = np.exp(scores - scores.max())
     joint /= joint.sum()
     out = np.zeros((n, n))

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, joint_states, network
 
 from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
@@ -226,7 +226,7 @@ def check_marginal_map(scopes, potentials, rng):
     """Compare the states that maximise the sum over random nodes with enumeration."""
     summed = rng.random(scopes.n_nodes) < 0.5
     found = JunctionTree(scopes, summed=summed).map_states(potentials)
-    joint, _, scores = Enumeration(scopes)._enumerate(potentials)
+    joint, scores = joint_states(scopes, potentials)
     _, group = np.unique(joint[~summed], axis=1, return_inverse=True)
     top = scores.max(initial=-np.inf)
     mass = np.zeros(group.max(initial=0) + 1)

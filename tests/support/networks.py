@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
@@ -15,6 +17,17 @@ def network(rng, cardinality, scopes, scale=1.0, agreement=None):
     network_scopes = Scopes(np.asarray(cardinality, dtype=np.int32), start, node, agree)
     tables = scale * rng.normal(size=int(network_scopes.table_start[-1]))
     return network_scopes, Potentials(scale * rng.normal(size=int(network_scopes.state_start[-1])), tables)
+
+
+def joint_states(scopes, potentials):
+    """Return all joint states of a small graph, shape (n_nodes, n_joint_states), and the log potential of each."""
+    scopes, tables = scopes.expand_agreements(potentials)
+    states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, int(np.prod(scopes.cardinality)))
+    scores = tables.nodes[scopes.state_start[:-1, None] + states].sum(axis=0)
+    for factor, (start, stop) in enumerate(itertools.pairwise(scopes.start)):
+        cells = scopes.table_start[factor] + scopes.stride[start:stop] @ states[scopes.node[start:stop]]
+        scores += tables.factors[cells]
+    return states, scores
 
 
 def tree_edges(rng, n, share=1.0):

@@ -35,6 +35,9 @@ NO_LIMIT = 1 << 62
 HOPELESS_CELLS = 2.0**64
 """Number of cells at which elimination stops. Some orders of the linkage models of UAI 2014 have 2**57 cells, the best 2**28."""
 
+HOPELESS_ORDERS = 10
+"""Number of orders after which the search ends if each of them has `HOPELESS_CELLS` or more."""
+
 MAX_WEIGHT = 1 << 16
 """Maximum weight of a node; sums of products of two weights then fit into 64 bits."""
 
@@ -99,7 +102,8 @@ def search_order(
     The first orders are those of the greedy rules min-fill, weighted min-fill and lightest clique. All others are orders of
     weighted min-fill whose weights are random changes of the weights of the best order, or drawn anew (an evolution strategy).
     The search ends after `STEPS_PER_CELL` steps per cell of the best order or, if no order is allowed, after
-    `STEPS_PER_ALLOWED_CELL` steps per allowed cell. The result does not depend on the speed of the machine.
+    `STEPS_PER_ALLOWED_CELL` steps per allowed cell, and earlier if `HOPELESS_ORDERS` orders are hopeless. The result does not
+    depend on the speed of the machine.
 
     Args:
         cardinality: Number of states of each node, shape (n_nodes,).
@@ -119,6 +123,8 @@ def search_order(
     rng, best, n_steps, turn = np.random.default_rng(0), None, 0, 0
     best_factor, best_cells = unweighted, HOPELESS_CELLS
     while n_steps < (STEPS_PER_CELL * best_cells if best_cells <= max_cells else STEPS_PER_ALLOWED_CELL * max_cells):
+        if best is None and turn == HOPELESS_ORDERS:
+            break
         if turn < 3:
             log_factor, lightest_clique = (unweighted, weighted, unweighted)[turn], turn == 2
         else:

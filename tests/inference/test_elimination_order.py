@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from networks import grid_edges
 
-from relcrf.inference.elimination_order import greedy_rule, node_weights, search_order
+from relcrf.inference.elimination_order import HOPELESS_ORDERS, greedy_rule, node_weights, search_order
+from relcrf.kernels import elimination
 from relcrf.kernels.elimination import LOG2_SCALE, eliminate
 
 NO_LIMIT = 1 << 60
@@ -64,6 +65,20 @@ def test_search_respects_the_limit():
         search_order(np.full(n * n, 2), np.zeros(n * n, dtype=np.int64), *edges, (n + 4) * LOG2_SCALE, 1 << 24)
         is not None
     )
+
+
+def test_search_of_a_hopeless_graph_ends_early(monkeypatch):
+    n, n_orders = 300, 0
+    first, second = random_connected_graph(np.random.default_rng(0), n, 4 * n)
+
+    def count(*arguments):
+        nonlocal n_orders
+        n_orders += 1
+        return eliminate(*arguments)
+
+    monkeypatch.setattr(elimination, "eliminate", count)
+    assert search_order(np.full(n, 5), np.zeros(n, dtype=np.int64), first, second, NO_LIMIT, 1 << 25) is None
+    assert n_orders == HOPELESS_ORDERS
 
 
 def test_stages_follow_one_another():

@@ -10,13 +10,14 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend
 from relcrf.backends.calibration_labels import CalibrationLabels
-from relcrf.backends.domains import domain_blocks
+from relcrf.backends.domains import domain_blocks, variable_domains
 from relcrf.backends.number_model import INDEPENDENT, LINKED, RULE, RULE_SETTINGS
 from relcrf.backends.registry import make_backend
 from relcrf.backends.template_statistics import TemplateStatistics
 from relcrf.data.distributions import ColumnDistribution
 from relcrf.data.readers.base import StoredFormat
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.graph.numeric_graph import discrete_part
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
@@ -213,15 +214,16 @@ class LearnedModel:
         return extended
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
-        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are the initial values.
+        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are the prior means.
 
         Raises:
             DataError: If a predicted attribute has values that did not occur in training, or a feature vector
                 has another length than in training.
         """
         layout = grounding.graph.layout
-        # The penalty pulls a weight without training factors to the initial value, which is 0 if none is declared.
-        initial, no_score = layout.initial(), np.zeros(layout.size)
+        # The penalty pulls a weight without training factors to its prior mean, which is 0 if none is declared or set.
+        graph = replace(discrete_part(grounding.graph), known_domains=variable_domains(grounding.blocks))
+        initial, no_score = self.configure_backend().prior_means(graph), np.zeros(layout.size)
         old, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
         vectors = {
             name: _transfer_weights(vector, old, new, no_score if name in SCORE_VECTORS else initial)

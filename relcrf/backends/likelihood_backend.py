@@ -13,6 +13,7 @@ from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem, T
 from relcrf.backends.exact import UnaryLikelihoodSpec
 from relcrf.backends.self_training import SelfTraining
 from relcrf.backends.weight_priors import with_weight_priors
+from relcrf.graph.factor_graph import FactorGraph
 from relcrf.learning.conjugate_gradient import ConjugateGradient
 from relcrf.learning.feature_units import in_feature_units, unit_scales
 from relcrf.learning.lbfgs import AbstractWolfeSearch, Lbfgs, Objective, OptimiserState, memory_length
@@ -222,6 +223,9 @@ class AbstractLikelihoodBackend(AbstractBackend):
 
     def with_priors(self, problem: Problem) -> Problem:
         return replace(problem, graph=with_weight_priors(problem.graph, self.unary_l2, self.agreement))
+
+    def prior_means(self, graph: FactorGraph) -> np.ndarray:
+        return with_weight_priors(graph, 0.0, self.agreement).layout.initial()
 
     @property
     def uses_predicted_labels(self) -> bool:

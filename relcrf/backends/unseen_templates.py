@@ -49,7 +49,10 @@ def unseen_template_warnings(learned: LearnedModel) -> Iterator[Diagnostic]:
 
 
 def _has_initial_weights(learned: LearnedModel, name: str) -> bool:
+    """Return True if all weights have their initial values: the declared ones, or those of the setting `agreement`."""
     layout = learned.layout
     block = next(k for k, block in enumerate(layout.blocks) if block.name == name)
     initial, weights = (layout.matrix(v, block) for v in (layout.initial(), np.asarray(learned.vectors["weights"])))
-    return np.array_equal(weights, initial)
+    agreement = getattr(learned.configure_backend(), "agreement", 0.0)
+    has_prior = bool(agreement) and not initial.any() and bool(np.isin(weights, (0.0, agreement)).all())
+    return has_prior or np.array_equal(weights, initial)

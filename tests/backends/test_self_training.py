@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from interrupted import assert_goes_on
+from networks import joint_states
 from scipy.special import logsumexp
 
 import relcrf
@@ -18,7 +19,6 @@ from relcrf.errors import UsageError
 from relcrf.evaluation.splits import make_folds
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
-from relcrf.inference.enumeration import Enumeration
 from relcrf.resources import resource_path
 from relcrf.settings import setting_names
 
@@ -334,7 +334,7 @@ def test_marginal_likelihood_of_a_forest_equals_enumeration(seed):
     strength = world.grounding.graph.layout.l2(0.2)
 
     def objective(weights):
-        states, _, scores = Enumeration(graph.scopes)._enumerate(graph.potentials(weights))
+        states, scores = joint_states(graph.scopes, graph.potentials(weights))
         agrees = (states[world.known] == world.truth[world.known, None]).all(axis=0)
         log_probability = logsumexp(scores[agrees]) - logsumexp(scores)
         return 0.5 * (strength * weights**2).sum() - log_probability

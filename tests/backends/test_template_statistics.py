@@ -49,6 +49,8 @@ def test_warning_needs_few_labels_and_learned_weights():
     )
     ((_, message),) = warned(100, 1)
     assert "0 of 99" in message and message.endswith("keep their initial values")
+    ((_, message),) = warned(100, 1, agreement=0.7)
+    assert message.endswith("keep their initial values")
     assert warned(100, 3) == [], "2 of 99 are at least 2 %"
     assert warned(3000, 31) == [], "30 factors suffice"
     assert len(warned(3000, 30)) == 1

@@ -60,3 +60,14 @@ def test_initial_weight_is_not_a_score_of_an_unseen_key():
         for name, vector in fit.learned.vectors_for(new).items()
     }
     assert found == {"weights": [2.0], "structure": [2.0], "label_information": [0.0], "selected_fraction": [0.0]}
+
+
+@pytest.mark.parametrize(("init", "expected"), [("", 1.5), (" init 2", 2.0)])
+def test_unseen_key_has_the_prior_mean_of_agreement(init, expected):
+    text = MODEL + "relation Before(a: Order, b: Order)\n"
+    text += f"template same(a: Order, b: Order) where Before(a, b) over a.late == b.late per a.shop{init}\n"
+    tables = {"order": {"id": [1, 2, 3], "shop": ["s", "s", "s"], "late": [True, True, False]}}
+    fit = relcrf.parse(text).fit(Dataset({**tables, "before": {"a": [1, 2], "b": [2, 3]}}), "pseudo", agreement=1.5)
+    new = fit.ground(Dataset({"order": {"id": [4, 5], "shop": ["z", "z"]}, "before": {"a": [4], "b": [5]}}))
+    (block,) = (k for k, info in enumerate(new.templates) if info.name == "same")
+    assert new.graph.layout.matrix(fit.learned.vectors_for(new)["weights"], block)[-1].tolist() == [expected]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -103,7 +103,9 @@ class Prediction:
     def _repr_html_(self) -> str:
         frames = {name: self.table(name) for name in self.attributes}
         tables = (f"<p>{html.escape(name)}</p>{frame.to_html(bars=frame.columns)}" for name, frame in frames.items())
-        return f"<p>{html.escape(repr(self))}</p>" + "".join(tables)
+        has_joint = any("joint" in frame.columns for frame in frames.values())
+        doubt = f"; column 'joint': {self.joint_verdict}" if has_joint and not self.joint_verdict.is_good else ""
+        return f"<p>{html.escape(repr(self) + doubt)}</p>" + "".join(tables)
 
     @cached_property
     def attributes(self) -> list[str]:
@@ -129,6 +131,15 @@ class Prediction:
     def verdict(self) -> Verdict:
         """The convergence status of inference, which shows how reliable the probabilities are."""
         return self.inferred.verdict
+
+    @property
+    def joint_verdict(self) -> Verdict:
+        """The convergence status of the search for the column `joint`; the search runs when the verdict is first read."""
+        return self.inferred.joint_states.verdict
+
+    def with_joint_states(self) -> Prediction:
+        """Return the prediction with the column `joint`; after Ctrl-C, it contains each variable's most probable value."""
+        return replace(self, inferred=self.inferred.with_joint_states())
 
     def _nodes(self, block: VariableBlock) -> np.ndarray:
         variables = self.inferred.variables

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,13 @@ from relcrf.inference.result import Verdict, worst_verdict
 from relcrf.kernels.distinct import distinct_rows
 
 
+class JointStates(NamedTuple):
+    """A joint state of high probability: the state of each free variable, shape (n,), int32, and the verdict on the search."""
+
+    states: np.ndarray
+    verdict: Verdict
+
+
 @dataclass(frozen=True)
 class InferenceResult:
     """The result of inference for the free variables of a problem.
@@ -27,8 +35,8 @@ class InferenceResult:
         marginals: Marginal probabilities of the states of all variables, concatenated, shape (state_start[-1],).
         edges: Pairs of variables that inference treated as dependent, shape (m, 2).
         n_messages: Number of messages sent; None if the backend does not count messages.
-        find_map_states: Function that computes `map_states`, which may take much longer than the marginals; None selects the
-            most probable state of each variable.
+        find_joint_states: Function that computes `joint_states`, which may take much longer than the marginals; None selects
+            the most probable state of each variable.
         numbers: The marginals of the free numbers; None for a problem without numbers.
         joint_marginals: Flat joint marginals of the factors of the groups with `needs_marginals`, see `joint_marginals.py`.
     """
@@ -40,14 +48,29 @@ class InferenceResult:
     log_partition: float
     verdict: Verdict
     n_messages: int | None = None
-    find_map_states: Callable[[], np.ndarray] | None = None
+    find_joint_states: Callable[[], JointStates] | None = None
     numbers: NumberMarginals | None = None
     joint_marginals: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     @cached_property
+    def joint_states(self) -> JointStates:
+        """A most probable joint state; computed when it is first read. Ctrl-C interrupts exact methods by KeyboardInterrupt."""
+        if self.find_joint_states is None:
+            return JointStates(self.modes(), self.verdict)
+        return self.find_joint_states()
+
+    @property
     def map_states(self) -> np.ndarray:
-        """A most probable joint state, shape (n,), int32; computed when it is first read."""
-        return self.modes() if self.find_map_states is None else self.find_map_states()
+        """The states of `joint_states`, shape (n,), int32."""
+        return self.joint_states.states
+
+    def with_joint_states(self) -> InferenceResult:
+        """Return the result with computed `joint_states`; after Ctrl-C, they are each variable's most probable state."""
+        try:
+            joint = self.joint_states
+        except KeyboardInterrupt:
+            joint = JointStates(self.modes(), Verdict("interrupted"))
+        return replace(self, find_joint_states=lambda: joint)
 
     def modes(self) -> np.ndarray:
         """Return each variable's state with the largest marginal probability, shape (n,), int32."""
@@ -61,7 +84,7 @@ class InferenceResult:
             variables=self.variables[selected],
             state_start=offsets(sizes[selected]),
             marginals=self.marginals[np.repeat(selected, sizes)],
-            find_map_states=lambda: self.map_states[selected],
+            find_joint_states=lambda: self.joint_states._replace(states=self.map_states[selected]),
         )
 
 
@@ -73,8 +96,9 @@ def run_inference(task: InferenceTask) -> InferenceResult:
     marginals = inference.marginals(task.potentials) if needs_factors else task.node_marginals(inference)
     unused = replace(task)  # without the potentials in memory
 
-    def find_map_states() -> np.ndarray:
-        return inference.map_states(unused.potentials).states
+    def find_joint_states() -> JointStates:
+        found = inference.map_states(unused.potentials)
+        return JointStates(found.states, found.verdict)
 
     result = InferenceResult(
         variables=graph.variables,
@@ -83,7 +107,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
         edges=graph.variables[graph.edges],
         log_partition=marginals.log_partition,
         verdict=marginals.verdict,
-        find_map_states=None if marginals.verdict.status == "interrupted" else find_map_states,
+        find_joint_states=None if marginals.verdict.status == "interrupted" else find_joint_states,
         joint_marginals=joint_marginals(graph, marginals.nodes, marginals.factors),
     )
     return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
@@ -92,7 +116,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
 def average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """Return the result for the average of the distributions of several results.
 
-    For two or more results, the log partition is NaN, and `map_states` contains each variable's most probable state.
+    For two or more results, the log partition is NaN, and `joint_states` contains each variable's most probable state.
     """
     if len(results) == 1:
         return results[0]
@@ -102,6 +126,6 @@ def average_results(results: Sequence[InferenceResult]) -> InferenceResult:
         edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
         verdict=worst_verdict([result.verdict for result in results]),
-        find_map_states=None,
+        find_joint_states=None,
         joint_marginals=np.mean([result.joint_marginals for result in results], axis=0),
     )

@@ -135,7 +135,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     ) -> InferenceResult:
         if not self.balanced:
             return super().infer(problem, vectors, observe)
-        return replace(run_inference(self._balanced_task(problem, vectors, observe)), find_map_states=None)
+        return replace(run_inference(self._balanced_task(problem, vectors, observe)), find_joint_states=None)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         return (self._balanced_task(problem, vectors),) if self.balanced else super().inference_tasks(problem, vectors)

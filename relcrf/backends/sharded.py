@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Problem, SharedVector
-from relcrf.backends.inference_result import InferenceResult
+from relcrf.backends.inference_result import InferenceResult, JointStates
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
@@ -121,8 +121,9 @@ def infer_shards(
             last = first + int(in_shard.sum()) * group.n_joint_states
             table[in_shard] = arrays["joint_marginals"][first:last].reshape(-1, group.n_joint_states)
             first = last
-    verdict = worst_verdict([verdict for _, verdict in results])
-    log_partition = float(sum(value for value, _ in results))
+    verdict = worst_verdict([verdict for _, verdict, _ in results])
+    joint_verdict = worst_verdict([verdict for _, _, verdict in results])
+    log_partition = float(sum(value for value, _, _ in results))
     all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
     return InferenceResult(
         variables,
@@ -131,7 +132,7 @@ def infer_shards(
         all_edges,
         log_partition,
         verdict,
-        find_map_states=lambda: states,
+        find_joint_states=lambda: JointStates(states, joint_verdict),
         joint_marginals=np.concatenate([np.empty(0), *(table.ravel() for table in tables)]),
     )
 
@@ -166,8 +167,10 @@ def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: in
     return function(problem)
 
 
-def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]) -> tuple[float, Verdict]:
-    """Write the inference results of a shard to its folder, and return the log partition and the verdict."""
+def _infer_shard(
+    shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]
+) -> tuple[float, Verdict, Verdict]:
+    """Write the results of a shard to its folder; return the log partition, and the verdicts on marginals and joint states."""
     loaded = load_shard(shard)
     problem = Problem(loaded.graph, loaded.roles, loaded.states)
     result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
@@ -183,4 +186,4 @@ def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, Sh
         partial_file = shard / f".{name}.{os.getpid()}.npy"
         np.save(partial_file, array, allow_pickle=False)
         os.replace(partial_file, shard / f"{name}.npy")
-    return result.log_partition, result.verdict
+    return result.log_partition, result.verdict, result.joint_states.verdict

@@ -377,12 +377,16 @@ def predict(
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
         names = [attribute] if attribute else prediction.attributes
+        has_joint = not all(prediction.block(name).is_numeric for name in names)
+        if has_joint:
+            prediction = prediction.with_joint_states()
         frames = {
             prediction.block(name).name: prediction.table(name, **({} if options is None else asdict(options)))
             for name in names
         }
     verdict = prediction.verdict
-    interrupted = verdict.status == "interrupted"
+    joint_verdict = prediction.joint_verdict if has_joint else verdict
+    interrupted = "interrupted" in (verdict.status, joint_verdict.status)
     if strict and not verdict.is_good and not interrupted:
         message = f"inference by backend '{fit.learned.backend}': {verdict}"
         raise ConvergenceError(
@@ -405,6 +409,7 @@ def predict(
                 "unseen_keys": prediction.unseen_keys,
                 "notes": grounding.bound.notes,
                 "verdict": asdict(verdict),
+                "joint_verdict": asdict(joint_verdict),
                 **({} if options is None else {"sets": describe_sets(prediction, names, options)}),
                 "seconds": prediction.seconds,
                 "out": out,
@@ -429,5 +434,7 @@ def predict(
         print_note(
             "inference did not converge; select another method with --set inference=..., see docs/explanation/inference"
         )
+    if verdict.status != "interrupted" and not joint_verdict.is_good:
+        print_note(f"the column 'joint' may not contain the most probable joint state: {joint_verdict}")
     if interrupted:
         exit_interrupted()

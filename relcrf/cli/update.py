@@ -128,4 +128,5 @@ def _print_report(updated: Update) -> None:
         "learned": f"the weights were learned again from the usual start{change}",
     }
     print_line(f"backend {updated.learned.backend}; {weights[report.weights]}")
-    print_line(f"{report.inferred:,} predictions inferred ({report.verdict}), {report.kept:,} kept")
+    joint = "" if report.joint_verdict == report.verdict else f"; column 'joint': {report.joint_verdict}"
+    print_line(f"{report.inferred:,} predictions inferred ({report.verdict}{joint}), {report.kept:,} kept")

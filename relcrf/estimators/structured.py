@@ -98,6 +98,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         inferred, n = self._infer(X)
         joint = np.zeros((n, len(self._classes)), dtype=np.int64)
         if inferred is not None:
+            inferred.joint_states.verdict.raise_if_interrupted()
             joint[:, self._varying_targets] = inferred.map_states.reshape(n, -1)
         columns = [values[states] for values, states in zip(self._classes, joint.T, strict=True)]
         return columns[0] if self._is_single else np.column_stack(columns)

@@ -29,7 +29,7 @@ from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.grounding import Grounding
-from relcrf.inference.result import Verdict
+from relcrf.inference.result import Verdict, worst_verdict
 from relcrf.prediction import Prediction
 from relcrf.progress_reporting import ProgressMonitor, progress_monitor
 from relcrf.training import Training, TrainingRequest, ground_with_engine
@@ -73,6 +73,7 @@ class UpdateReport:
             attribute changed.
         inferred, kept: Numbers of predictions that were computed and that were copied from the run.
         verdict: Convergence status of the inferred predictions.
+        joint_verdict: Convergence status of the search for the column `joint` of these predictions.
         is_converged: Whether inference was exact or converged.
         seconds: Duration of each step.
     """
@@ -85,6 +86,7 @@ class UpdateReport:
     inferred: int
     kept: int
     verdict: str
+    joint_verdict: str
     is_converged: bool
     seconds: Mapping[str, float]
 
@@ -237,7 +239,7 @@ class _UpdateRun:
         numbers = {each.name: np.empty((0, len(each.values) + 1)) for each in known.predicted}
         part = NumberedEntities(Entities.empty())
         digests = TrainingDigests({}, {})
-        verdict = known.inputs.verdict
+        verdicts = (known.inputs.verdict,) * 2
         if changes.n_selected:
             subset = rows.select_rows(changes)
             with self._timed("ground", "grounding changed components"):
@@ -266,10 +268,10 @@ class _UpdateRun:
         if changes.n_selected:
             with self._timed("infer", "inferring changed components"):
                 prediction = self._infer(self.learned, grounding)
-                verdict = prediction.verdict
+                verdicts = prediction.verdict, prediction.joint_verdict
                 numbers = part.predictions(prediction)
-            if not is_local_inference(self.learned.configure_backend(), verdict):
-                self.reason = f"inference of the changed components was not exact ({verdict.status})"
+            if not is_local_inference(self.learned.configure_backend(), worst_verdict(verdicts)):
+                self.reason = f"inference of the changed components was not exact ({worst_verdict(verdicts).status})"
                 return None
         kept = changes.kept
         component = np.concatenate([known.component[kept], int(known.component.max(initial=-1)) + 1 + part.component])
@@ -277,7 +279,7 @@ class _UpdateRun:
             known.inputs,
             row_counts=rows.row_counts(),
             ranges=ranges,
-            verdict=verdict if known.inputs.verdict.status == "exact" else known.inputs.verdict,
+            verdict=worst_verdict(verdicts) if known.inputs.verdict.status == "exact" else known.inputs.verdict,
         )
         entities = known.entities.take(kept).append(part.entities)
         components = ComponentState(
@@ -292,7 +294,7 @@ class _UpdateRun:
             rows.segments(entities, kept),
         )
         n_kept = sum(int(np.isfinite(each.numbers[kept, 0]).sum()) for each in known.predicted)
-        return self._finish(self.learned, components, "kept", verdict=verdict, n_kept=n_kept)
+        return self._finish(self.learned, components, "kept", verdicts=verdicts, n_kept=n_kept)
 
     def _update_all(self) -> Update:
         """Ground and infer everything; learn unless the labels and the factors over labelled variables are the same."""
@@ -324,19 +326,20 @@ class _UpdateRun:
                 learned = training_run.run(WarmStart(self.progress, points))
         with self._timed("infer", "inferring"):
             prediction = self._infer(learned, grounding)
+            verdicts = prediction.verdict, prediction.joint_verdict
             if part is None or self.rows is None:
                 tables = {name: prediction.table(name) for name in prediction.attributes}
-                return self._finish(learned, None, weights, verdict=prediction.verdict, tables=tables)
+                return self._finish(learned, None, weights, verdicts=verdicts, tables=tables)
             numbers = part.predictions(prediction)
         blocks = [block for block in grounding.blocks if block.name in numbers]
         inputs = UpdateInputs(
-            duckdb_version(), self.rows.shared_inputs(), self.rows.row_counts(), digests.ranges, prediction.verdict
+            duckdb_version(), self.rows.shared_inputs(), self.rows.row_counts(), digests.ranges, worst_verdict(verdicts)
         )
         predicted = tuple(PredictedAttribute(b.name, tuple(b.values), numbers[b.name]) for b in blocks)
         components = ComponentState(
             inputs, part.entities, part.component, training, predicted, self.rows.segments(part.entities)
         )
-        return self._finish(learned, components, weights, verdict=prediction.verdict)
+        return self._finish(learned, components, weights, verdicts=verdicts)
 
     def _identity(self, training_run: Training) -> str:
         """Return the fingerprint that the training run would have with the backend of the original request."""
@@ -349,6 +352,8 @@ class _UpdateRun:
         store = self.dataset.store
         observe = self.progress.report_inference
         inferred = infer_with_sharding(store, problem, learned.configure_backend(), vectors, None, observe)
+        for verdict in (inferred.verdict, inferred.joint_states.verdict):
+            verdict.raise_if_interrupted()  # an update writes complete predictions, or leaves the run unchanged
         return Prediction(grounding, inferred, learned.count_unseen_keys(grounding))
 
     def _finish(
@@ -357,11 +362,15 @@ class _UpdateRun:
         components: ComponentState | None,
         weights: str,
         *,
-        verdict: Verdict,
+        verdicts: tuple[Verdict, Verdict],
         n_kept: int = 0,
         tables: Mapping[str, Frame] | None = None,
     ) -> Update:
-        """Return the update with its report."""
+        """Return the update with its report.
+
+        Args:
+            verdicts: The verdicts on the marginals and on the joint states.
+        """
         if components is not None and self.rows is not None:
             tables = prediction_tables(self.spec, components, self.rows.key_names)
         assert tables is not None
@@ -381,8 +390,9 @@ class _UpdateRun:
             learned.largest_weight_change(self.learned),
             n_predictions - n_kept,
             n_kept,
-            str(verdict),
-            verdict.is_good,
+            str(verdicts[0]),
+            str(verdicts[1]),
+            verdicts[0].is_good,
             self.seconds,
         )
         notes = tuple(dict.fromkeys([*self.dataset.notes, *self.notes]))

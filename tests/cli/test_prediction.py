@@ -4,8 +4,12 @@ import csv
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import relcrf
+from relcrf.inference.auto import Auto
+from relcrf.inference.result import MapStates, Verdict
 from relcrf.resources import resource_path
 
 
@@ -80,6 +84,35 @@ def test_ctrl_c_outputs_partial_result(run, web, tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 12
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
+
+
+def test_verdict_on_the_column_joint(relcrf_, relcrf_json, run, web, monkeypatch):
+    def converge_not(self, potentials):
+        return MapStates(0.0, np.zeros(self.scopes.n_nodes, dtype=np.int32), 1.0, Verdict("not converged", 7, 0.5))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Auto, "map_states", converge_not)
+        code, out, err = relcrf_("predict", run, "--data", web, "--strict")
+        assert code == 0 and "(exact)" in out
+        assert "most probable joint state: not converged after 7 iterations, residual 0.5" in " ".join(err.split())
+        prediction = relcrf.load_fit(run).predict(web)
+        assert str(prediction.joint_verdict) == "not converged after 7 iterations, residual 0.5"
+        assert "column &#x27;joint&#x27;: not converged" in prediction._repr_html_()
+
+    def interrupt(self, potentials):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Auto, "map_states", interrupt)
+        code, found = relcrf_json("predict", run, "--data", web)
+        assert (code, found["verdict"]["status"], found["joint_verdict"]["status"]) == (130, "exact", "interrupted")
+    code, exact = relcrf_json("predict", run, "--data", web)
+    assert (code, exact["joint_verdict"]["status"]) == (0, "exact")
+    for (attribute, rows), (_, complete) in zip(
+        found["predictions"].items(), exact["predictions"].items(), strict=True
+    ):
+        assert [row["probability"] for row in rows] == [row["probability"] for row in complete]
+        assert all(row["joint"] == row[attribute.partition(".")[2]] for row in rows)
 
 
 def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):

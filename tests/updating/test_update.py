@@ -1,5 +1,6 @@
 """Updates of runs have the weights and predictions of new runs on the same tables."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends import run_folder
+from relcrf.backends.automatic_sharding import infer_with_sharding
+from relcrf.backends.inference_result import JointStates
 from relcrf.backends.provenance import Provenance, TrainingProtocol
+from relcrf.inference.result import Verdict
 from relcrf.training import TrainingRequest
 from relcrf.updating.locality import global_model_reason
 from relcrf.updating.state import read_state
@@ -422,11 +426,21 @@ def test_damaged_state(tmp_path, name):
         update(run, tables.dataset())
 
 
-def test_interrupted_save_keeps_the_run(trained, monkeypatch):
+def test_interrupted_update_keeps_the_run(trained, monkeypatch):
     run, _, tables = trained
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     tables.change("page")
+
+    def infer_with_interrupted_search(*arguments):
+        found = JointStates(np.empty(0, dtype=np.int32), Verdict("interrupted"))
+        return replace(infer_with_sharding(*arguments), find_joint_states=lambda: found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("relcrf.updating.update.infer_with_sharding", infer_with_interrupted_search)
+        with pytest.raises(KeyboardInterrupt):
+            update(run, tables.dataset())
     updated = update(run, tables.dataset())
+    assert (updated.report.verdict, updated.report.joint_verdict) == ("exact", "exact")
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt

@@ -56,6 +56,9 @@ L2_FOLDS = 5
 MIN_NUMBERS = 2
 """Minimum number of known values of a numeric attribute; a single one has no deviation."""
 
+MAX_MAGNITUDE = 1e150
+"""Maximum magnitude of numbers and of the features of their templates; the square of a larger one overflows."""
+
 MAX_ITERATIONS = 500
 """Maximum number of iterations of each stage for a backend without this setting."""
 
@@ -181,7 +184,8 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
     `ess` selects a forest of pairs in between, see `forest_numbers.py`.
 
     Raises:
-        DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225).
+        DataError: If fewer than `MIN_NUMBERS` values of a numeric attribute are known (E225), or the square of a number or
+            of a feature overflows (E222).
     """
     graph, targets = problem.graph, problem.numbers
     assert targets is not None
@@ -189,6 +193,7 @@ def learn_numbers(problem: Problem, backend: AbstractBackend, monitor: Monitor) 
     labelled = complete.labelled()
     alone = labelled.without_pairs()
     _require_numbers(targets, alone.graph.attribute)
+    _require_magnitudes(targets, alone)
     optimiser = number_optimiser(backend)
     chooses = backend.name == DEFAULT_BACKEND
     l2 = _choose_l2(alone, labelled.graph.component, optimiser) if chooses else getattr(backend, "l2", DEFAULT_L2)
@@ -263,6 +268,26 @@ def _require_numbers(targets: NumericTargets, attribute: np.ndarray) -> None:
             message = f"{'only one' if count else 'no'} value of {name} is known for training"
             hint = f"its mean and deviation are learned from at least {MIN_NUMBERS} values; label more entities"
             raise DataError(Diagnostic("E225", message, hint=hint))
+
+
+def _require_magnitudes(targets: NumericTargets, known: NumberProblem) -> None:
+    """Raise DataError if the square of a known number, or of a feature of a template over numbers, overflows or is 0 (E222)."""
+    for k, name in enumerate(targets.names):
+        values = known.values[known.graph.attribute == k]
+        _require_magnitude(float(np.abs(values).max()), f"the values of {name}")
+        _require_magnitude(float(np.ptp(values)), f"the differences of the values of {name}")
+    for group in targets.groups:
+        _, _, features = group.features.entries(np.arange(group.n_factors))
+        name = targets.graph.layout.blocks[group.block].name
+        _require_magnitude(float(np.abs(features).max(initial=0.0)), f"the features of '{name}'")
+
+
+def _require_magnitude(largest: float, what: str) -> None:
+    if largest > MAX_MAGNITUDE or 0.0 < largest < 1.0 / MAX_MAGNITUDE:
+        size, limit = ("large", MAX_MAGNITUDE) if largest > 1.0 else ("small", 1.0 / MAX_MAGNITUDE)
+        message = f"{what} are too {size}: the largest is {largest:g}, and the limit is {limit:g}"
+        hint = "use another unit, or declare such a number as missing in dataset.toml"
+        raise DataError(Diagnostic("E222", message, hint=hint))
 
 
 def _is_learned(numeric: NumericGraph, indicators: np.ndarray) -> np.ndarray:

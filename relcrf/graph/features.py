@@ -20,6 +20,9 @@ from relcrf.columns.storage import read_rows
 from relcrf.kernels import sparse
 from relcrf.kernels.threads import freeze
 
+MAX_SINGLE_SQUARED = 1e15
+"""Maximum magnitude of numbers that are squared in single precision, whose largest number is about 3e38."""
+
 
 class FeatureEntries(NamedTuple):
     """The stored entries of a feature matrix in coordinate form, including stored zeros; each array has shape (n,).
@@ -127,6 +130,13 @@ def _read_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
     return read_rows(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
+def _squares(values: np.ndarray) -> np.ndarray:
+    """Return the squares of values, in double precision if they could leave the range of single precision."""
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    is_extreme = largest > MAX_SINGLE_SQUARED or 0.0 < largest < 1.0 / MAX_SINGLE_SQUARED
+    return np.asarray((values.astype(np.float64) if is_extreme else values) ** 2)
+
+
 @dataclass(frozen=True)
 class Ones(AbstractFeatures):
     """The constant feature 1, without stored values."""
@@ -190,7 +200,7 @@ class Dense(AbstractFeatures):
         sparse.accumulate_dense(self.values[rows], residual, out)
 
     def squared(self) -> AbstractFeatures:
-        return replace(self, values=self.values**2)
+        return replace(self, values=_squares(self.values))
 
 
 @dataclass(frozen=True)
@@ -247,7 +257,7 @@ class Keyed(AbstractFeatures):
         sparse.keyed_accumulate(*self._kernel_arrays(rows), residual, out)
 
     def squared(self) -> AbstractFeatures:
-        return replace(self, values=self.values**2)
+        return replace(self, values=_squares(self.values))
 
 
 @dataclass(frozen=True)
@@ -304,7 +314,7 @@ class Sparse(AbstractFeatures):
         kernel(self.row_start, self.column, self.values, residual, self._indices(rows), out)
 
     def squared(self) -> AbstractFeatures:
-        return replace(self, values=self.values**2)
+        return replace(self, values=_squares(self.values))
 
     def row(self, index: int) -> list[tuple[int, float]]:
         _, feature, value = self.entries(np.array([index]))

@@ -62,8 +62,8 @@ class NumberProblem:
         out = np.tile([0.0, 1.0], (self.n_attributes, 1))
         for k in range(self.n_attributes):
             values = self.values[known & (self.graph.attribute == k)]
-            if len(values):  # the deviation of equal numbers may be a rounding error
-                out[k] = values.mean(), values.std() if np.ptp(values) > 0.0 else 1.0
+            if len(values):
+                out[k] = mean_and_deviation(values)
         return out
 
     @cached_property
@@ -222,6 +222,11 @@ def minimise(
     minimiser = replace(optimiser, memory=MEMORY, inverse_diagonal=1.0 / problem.curvature())
     evaluate = problem.objective(likelihood, l2, precisions)
     return minimiser.minimise(evaluate, restored or minimiser.start(evaluate, start), observe)
+
+
+def mean_and_deviation(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean and the standard deviation of numbers; 1 for equal numbers, whose deviation may be a rounding error."""
+    return float(values.mean()), float(values.std()) if np.ptp(values) > 0.0 else 1.0
 
 
 def _columns(matrix: csr_matrix) -> np.ndarray:

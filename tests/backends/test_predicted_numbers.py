@@ -154,6 +154,21 @@ def test_too_few_known_numbers(model, n_known):
         assert "only one value of House.price" in error.value.diagnostics[0].message
 
 
+@pytest.mark.parametrize(
+    ("price", "size", "message"),
+    [
+        ([1e200, 2e200, 3.0], [1.0, 2.0, 3.0], "the values of House.price are too large: the largest is 2e\\+200"),
+        ([1e-200, 2e-200, 0.0], [1.0, 2.0, 3.0], "the values of House.price are too small: the largest is 2e-200"),
+        ([1.0, 2.0, 3.0], [1.0, 1e160, 3.0], "the features of 'size' are too large: the largest is 1e\\+160"),
+    ],
+)
+def test_numbers_whose_squares_overflow(price, size, message):
+    text = "entity House { predict price : real  size : real }\ntemplate size(h: House) over h.price by 1, h.size"
+    with pytest.raises(DataError, match=message) as error:
+        relcrf.parse(text).fit({"house": {"id": range(3), "price": price, "size": size}}, "local")
+    assert error.value.diagnostics[0].code == "E222"
+
+
 def weights_of(fit, name):
     (row,) = (k for k, info in enumerate(fit.learned.templates) if info.name == name)
     return fit.learned.layout.matrix(fit.learned.vectors["weights"], row)

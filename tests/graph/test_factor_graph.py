@@ -1,5 +1,7 @@
 """Repeated scopes and tiled features compared with the same arrays in expanded form."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,13 @@ def test_tiled_matrix_equals_repeated_tile(name, times):
         tiled.accumulate(residual, rows, out)
         wanted = residual if tiled.rows_are_equal else matrix[rows].T @ residual
         np.testing.assert_allclose(out, 1 + wanted)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("tile", ["keyed", "sparse"])
+def test_squares_of_single_precision_numbers_do_not_overflow(tile, scale):
+    features = replace(TILES[tile], values=(scale * TILES[tile].values).astype(np.float32))
+    np.testing.assert_allclose(as_matrix(features.squared()), as_matrix(features) ** 2, rtol=1e-6)
 
 
 def test_group_counts_shared_bytes_once():

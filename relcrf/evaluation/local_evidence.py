@@ -103,7 +103,9 @@ class LocalEvidence:
             target = read_target(grounding, feature)
             if target.first_variable is not None:
                 variables = target.first_variable + np.arange(len(target.values))
-                out += [(variables, each.features()) for each in read_inputs(grounding.bound, feature)]
+                out += [
+                    (variables, each.features()) for each in read_inputs(grounding.bound, feature, grounding.budget)
+                ]
         return out
 
     def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:

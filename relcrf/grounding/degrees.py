@@ -9,7 +9,7 @@ This takes one pass over each table and does not run the join.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -42,6 +42,10 @@ class DegreeCache:
             query = f"SELECT {quoted(column)}::INTEGER AS k FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL"
             self._cache[table, column] = self._sum_by_key(query, ("k",), {})
         return self._cache[table, column]
+
+    def forget(self, tables: Container[str]) -> None:
+        """Remove the degrees of tables that have changed."""
+        self._cache = {key: degrees for key, degrees in self._cache.items() if key[0] not in tables}
 
     def is_coded(self, table: str, column: str) -> bool:
         """Return True if a column contains vids or codes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,14 @@ from relcrf.errors import BudgetError
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.dependencies import model_dependencies
-from relcrf.grounding.estimate import DEFAULT_BUDGET, PlanSize, budget_diagnostic, check_budget
+from relcrf.grounding.estimate import (
+    DEFAULT_BUDGET,
+    MAX_BUDGET_RATIO,
+    PlanSize,
+    budget_diagnostic,
+    check_budget,
+    estimate_size,
+)
 from relcrf.grounding.lower import LoweringContext, lower_derived
 from relcrf.grounding.nearest import find_nearest_neighbours, find_nearest_texts
 from relcrf.grounding.plan import AggregateTerm, Exists, Plan
@@ -90,7 +98,11 @@ def _compute_fixed_point(
     The evaluation is semi-naive: each iteration derives tuples from the tuples that the previous iteration added, until no
     tuples are added. A *recursive scan* reads one of these relations. After the first iteration, a plan is evaluated once for
     each of its recursive scans; this scan reads only the newest tuples, and the other scans read all tuples. A plan with a
-    recursive scan in a subplan is evaluated on all tuples in every iteration.
+    recursive scan in a subplan is evaluated on all tuples in every iteration. An iteration does not start if the join of a plan
+    may have more than `MAX_BUDGET_RATIO` times as many rows as the budget.
+
+    Raises:
+        BudgetError: if a relation has more tuples than the budget, or a join is too large.
 
     Source: Bancilhon & Ramakrishnan 1986.
     """
@@ -103,13 +115,20 @@ def _compute_fixed_point(
         for table in (tables[derived.name], newest[derived.name]):
             connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({columns})")
     plans = {d.name: lower_derived(d, context) for d in layer}
+    degrees, changing = DegreeCache(bound), {*tables.values(), *newest.values()}
     is_first = True
     while True:
         has_grown = False
+        degrees.forget(changing)
         for derived in layer:
             delta_plans = [
                 s for plan in plans[derived.name] for s in _delta_plans(plan, tables, newest, is_first=is_first)
             ]
+            for plan in delta_plans:
+                if math.prod(bound.count_rows(scan.table) for scan in plan.scans) > MAX_BUDGET_RATIO * budget:
+                    size = estimate_size(degrees, plan)
+                    if size.bindings > MAX_BUDGET_RATIO * budget:
+                        raise _budget_error(bound, derived, plans[derived.name][0], size, budget)
             empty = f"CREATE OR REPLACE TABLE {quoted(added_tables[derived.name])} AS FROM {quoted(newest[derived.name])} LIMIT 0"
             connection.execute(sql.create_union(delta_plans, added_tables[derived.name]) if delta_plans else empty)
         for derived in layer:
@@ -123,8 +142,7 @@ def _compute_fixed_point(
             ).fetchall()
             if n_total > budget:
                 size = PlanSize(int(n_total), True, int(n_total))
-                plan = plans[derived.name][0]
-                raise BudgetError(budget_diagnostic(DegreeCache(bound), plan, size, budget, derived.name, derived.span))
+                raise _budget_error(bound, derived, plans[derived.name][0], size, budget)
             has_grown = has_grown or n_added > 0
         is_first = False
         if not has_grown:
@@ -137,6 +155,10 @@ def _compute_fixed_point(
         order = ", ".join(f"a{k}" for k in range(len(derived.parameters)))
         table = quoted(tables[derived.name])
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM {table} ORDER BY {order}")
+
+
+def _budget_error(bound: BoundModel, derived: DerivedRelation, plan: Plan, size: PlanSize, budget: int) -> BudgetError:
+    return BudgetError(budget_diagnostic(DegreeCache(bound), plan, size, budget, derived.name, derived.span))
 
 
 def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:

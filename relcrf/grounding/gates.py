@@ -26,7 +26,7 @@ from relcrf.grounding.degrees import DegreeCache
 from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.entity_values import create_value_tables, has_statistics
-from relcrf.grounding.estimate import DEFAULT_BUDGET, estimate_size
+from relcrf.grounding.estimate import estimate_size
 from relcrf.grounding.keys import KeyDictionary, encode_keys
 from relcrf.grounding.lower import LoweredGate, LoweringContext, lower_template
 from relcrf.grounding.lowered_model import LoweredModel
@@ -50,12 +50,14 @@ class GateGrounder:
 
     Args:
         variables: blocks of the graph's variables.
+        budget: maximum number of entries of a bag or of pairs of an aggregate.
         cache: cache of ground blocks; new blocks are added to it.
         lowered_model: the model's templates and gates, already lowered to relational plans, or None.
     """
 
     bound: BoundModel
     variables: Sequence[VariableBlock]
+    budget: int
     cache: BlockCache | None = None
     lowered_model: LoweredModel | None = None
 
@@ -71,6 +73,7 @@ class GateGrounder:
             group_names: name of the template of each group.
 
         Raises:
+            BudgetError: if an aggregate or a bag exceeds the budget.
             DataError: if a feature is not finite, or a cached block is damaged.
         """
         gate_features: dict[int, tuple[str, AbstractFeatures]] = {}
@@ -121,14 +124,14 @@ def _ground_gate(
     """
     cache, features = grounder.cache, [(template, (*template.by, *gate.by))]
     if has_statistics(context.spec, features):
-        create_value_tables(bound, context, features, DEFAULT_BUDGET)
+        create_value_tables(bound, context, features, grounder.budget)
     if cache is not None:
         name = compute_cache_key(bound, context.spec, [template], grounder.variables, gate)
         cache = None if bound.dataset.changed_files() else cache
     if cache is not None and (cached := cache.load(name, partial(_matches_groups, groups=groups))):
         return cached
     lowered_model = grounder.lowered_model
-    create_value_tables(bound, context, features, DEFAULT_BUDGET)
+    create_value_tables(bound, context, features, grounder.budget)
     task = lowered_model.gates[template.name] if lowered_model else _make_task(bound, context, template, gate, groups)
     ground_block = partial(_ground_features, BlockGrounder(bound, DuckDbEngine(bound.cursor), grounder.variables), task)
     return ground_block(bound.dataset.storage) if cache is None else cache.ground(name, ground_block)

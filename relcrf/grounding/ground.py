@@ -108,7 +108,8 @@ def ground(
         tuple(name for block in blocks for name in block.group_names),
         {name: count for block in blocks for name, count in block.bindings.items()},
         dict(bound.domains),
-        GateGrounder(bound, variables, cache, lowered_model),
+        GateGrounder(bound, variables, budget, cache, lowered_model),
+        budget,
     )
 
 

@@ -57,6 +57,7 @@ class Grounding:
         bindings: number of bindings of each template, by the name of the template.
         domains: values of every domain, in the order of the codes.
         gate_grounder: grounder of the gates; it runs when the gates are first read.
+        budget: maximum number of bindings per template, also of what is grounded on demand.
         given_numbers: numbers that replace those of the data, shape (n_variables,); None for those of the data.
     """
 
@@ -70,6 +71,7 @@ class Grounding:
     bindings: Mapping[str, int]
     domains: Mapping[str, Sequence[str]]
     gate_grounder: GateGrounder
+    budget: int
     given_numbers: np.ndarray | None = None
 
     def __repr__(self) -> str:
@@ -110,15 +112,15 @@ class Grounding:
         """The spaces of candidate factors of the model, one for each candidate declaration.
 
         Raises:
-            BudgetError: if a literal of a candidate declaration has more cells than the default budget.
+            BudgetError: if a literal of a candidate declaration has more cells than the budget.
             UsageError: if a candidate declaration does not consist of two or three literals, or two terms.
         """
-        return ground_candidates(self.bound, self.blocks)
+        return ground_candidates(self.bound, self.blocks, self.budget)
 
     @cached_property
     def random_pairs(self) -> tuple[RandomPairs, ...]:
         """Random pairs that the random relations do not admit, with their factors over one variable."""
-        return ground_random_pairs(self.bound, self.templates)
+        return ground_random_pairs(self.bound, self.templates, self.budget)
 
     @cached_property
     def _gates(self) -> tuple[Gates, tuple[TemplateInfo, ...]]:

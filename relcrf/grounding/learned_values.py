@@ -259,9 +259,7 @@ def weights_with_learned_features(grounding: Grounding) -> dict[str, list[Templa
     }
 
 
-def with_learned_values(
-    grounding: Grounding, values: Mapping[str, np.ndarray], budget: int = DEFAULT_BUDGET
-) -> Grounding:
+def with_learned_values(grounding: Grounding, values: Mapping[str, np.ndarray]) -> Grounding:
     """Return the ground graph with other values of the learned features.
 
     Args:
@@ -271,11 +269,11 @@ def with_learned_values(
         BudgetError, DataError: see `ground`.
     """
     with grounding.bound.dataset.store.reraise_plugin_errors():
-        return _ground_again(grounding, values, budget)
+        return _ground_again(grounding, values)
 
 
-def _ground_again(grounding: Grounding, values: Mapping[str, np.ndarray], budget: int) -> Grounding:
-    bound = grounding.bound
+def _ground_again(grounding: Grounding, values: Mapping[str, np.ndarray]) -> Grounding:
+    bound, budget = grounding.bound, grounding.budget
     bound.set_learned_values(values)
     context, degrees = make_lowering_context(bound), DegreeCache(bound)
     grounder = BlockGrounder(bound, DuckDbEngine(bound.cursor), grounding.blocks)

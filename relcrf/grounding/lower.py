@@ -287,14 +287,9 @@ class _PlanBuilder:
                 self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # An operand, and a name that occurs in several conjuncts, refers to the same entity in the whole condition.
-        names_of_conjuncts = [
-            e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
-        ]
-        operands = set[str]().union(*map(e.operand_names, conjuncts))
+        shared = e.shared_names(conjuncts)
         for name in self.scope.existential_types:
-            is_shared = name in operands or sum(name in names for names in names_of_conjuncts) > 1
-            if is_shared and self._bound_column(name) is None:
+            if name in shared:
                 self.column_for_name(name)
         for conjunct in conjuncts:
             if not isinstance(conjunct, e.Atom | e.Membership):

@@ -55,7 +55,9 @@ class RandomPairs:
     groups: tuple[FactorGroup, ...]
 
 
-def ground_random_pairs(bound: BoundModel, templates: tuple[TemplateInfo, ...]) -> tuple[RandomPairs, ...]:
+def ground_random_pairs(
+    bound: BoundModel, templates: tuple[TemplateInfo, ...], budget: int = DEFAULT_BUDGET
+) -> tuple[RandomPairs, ...]:
     """Return random pairs for each Boolean random relation of two entities that does not admit all pairs.
 
     Args:
@@ -72,7 +74,7 @@ def ground_random_pairs(bound: BoundModel, templates: tuple[TemplateInfo, ...]) 
             sampled = replace(relation, name=f"{relation.name}, random pairs", where=None)
             n_pairs, n_possible = _create_sample(bound, relation, sampled, sizes)
             if n_pairs:
-                groups = _ground_groups(bound, relation, sampled, n_pairs, templates)
+                groups = _ground_groups(bound, relation, sampled, n_pairs, templates, budget)
                 found.append(RandomPairs(relation.name, n_pairs, n_possible, groups))
             bound.connection.execute(f"DROP TABLE {quoted(relation_table(sampled.name))}")
     return tuple(found)
@@ -131,6 +133,7 @@ def _ground_groups(
     sampled: RandomRelation,
     n_pairs: int,
     infos: tuple[TemplateInfo, ...],
+    budget: int,
 ) -> tuple[FactorGroup, ...]:
     """Ground the templates over one variable of the relation for the random pairs."""
     twin = copy.copy(bound)
@@ -145,7 +148,7 @@ def _ground_groups(
     for template in context.spec.templates:
         lowered = _lower_unary(template, context, relation, sampled.name)
         if lowered is not None and template.weights in position:
-            size = check_budget(DegreeCache(twin), lowered.plan, DEFAULT_BUDGET, template.name, template.span)
+            size = check_budget(DegreeCache(twin), lowered.plan, budget, template.name, template.span)
             task = GroundingTask(lowered, None, size.join_rows)
             ground = grounder.ground(template.weights, [task], bound.dataset.storage)
             groups += _with_blocks(ground, position[template.weights], infos[position[template.weights]])

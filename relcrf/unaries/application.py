@@ -91,7 +91,7 @@ class _Task:
 
     @classmethod
     def read(cls, grounding: Grounding, feature: Feature, training: np.ndarray) -> _Task:
-        inputs, target = read_inputs(grounding.bound, feature), read_target(grounding, feature)
+        inputs, target = read_inputs(grounding.bound, feature, grounding.budget), read_target(grounding, feature)
         n = len(target.values)
         labelled, component = ~np.isnan(target.values), np.arange(n)
         if target.first_variable is not None:
@@ -153,7 +153,7 @@ def apply_features(grounding: Grounding, fitted: Sequence[FittedFeature], observ
     for feature in learned_features(grounding.spec):
         target, trained = read_target(grounding, feature), by_name[feature.name]
         n_categories = 0 if target.categories is None else len(target.categories)
-        inputs: Sequence[LearnedInput] = read_inputs(grounding.bound, feature)
+        inputs: Sequence[LearnedInput] = read_inputs(grounding.bound, feature, grounding.budget)
         if trained.categories is not None and (first := target.first_variable) is not None:
             known = observed[first : first + len(target.values)]
             inputs = with_known_labels(inputs, target, known, len(trained.categories))

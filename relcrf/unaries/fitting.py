@@ -388,6 +388,11 @@ class _Trial:
                 model = EstimatorSpec("DummyClassifier").build(
                     self.kind, self.seed
                 )  # many classifiers need two classes
+            elif (
+                model.get_params(deep=False).get("early_stopping") == "auto"
+                and np.bincount(values)[np.unique(values)].min() < 2
+            ):
+                model.set_params(early_stopping=False)  # boosting cannot divide the only label of a class
         if targets.weights is not None:
             if not accepts_weights(model):
                 message = f"the estimator '{self.spec}' does not accept the weights of targets, which 'joint' needs"

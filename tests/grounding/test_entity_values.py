@@ -1,5 +1,6 @@
 """Values computed for all entities at once, compared with dense products in NumPy."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -313,6 +314,16 @@ def test_too_many_entries_are_rejected():
             bound_model("template t(p: Page) over p.topic by sum { q.pixels where Link(p, m) and Link(q, m) }"),
             budget=15,
         )
+    text = """
+        template t(p: Page, q: Page) where Link(p, q) over p.topic, q.topic
+        gate t by sum { x.pixels where Link(p, m) and Link(x, m) }
+        candidates c(p: Page, q: Page) where p < q over p.topic == a and q.topic == b per p, q
+    """
+    found = ground(bound_model(text), budget=len(LINKS))
+    with pytest.raises(BudgetError, match="pixels where"):
+        _ = found.gates
+    with pytest.raises(BudgetError, match="'c' would have"):
+        _ = replace(found, budget=10).candidates
 
 
 def test_infinite_number_is_rejected():

@@ -53,6 +53,13 @@ def test_closure_over_budget_raises_budget_error():
         create_relation_tables(bound, budget=5_000)
 
 
+def test_iteration_that_would_exceed_the_budget_does_not_start():
+    star = [edge for k in range(1, 41) for edge in ((k, 0), (0, 40 + k))]  # the second iteration joins 40 * 40 pairs
+    bound = bind(relcrf.parse(MODEL).spec, dataset(star, 81))
+    with pytest.raises(BudgetError, match="'Reach' would have up to 1,600 bindings"):
+        create_relation_tables(bound, budget=100)
+
+
 def test_disjunction_of_links_is_a_union():
     """As a filter, it would test each of 900 million pairs."""
     text = MODEL.replace("where Reach(a, b) over", "where (R(a, b) or R(b, a)) and a < b over")

@@ -17,7 +17,7 @@ from relcrf.backends.problems import train_features, training_problem
 from relcrf.builder import ModelBuilder, classifier, predict, regressor
 from relcrf.errors import RelcrfError
 from relcrf.evaluation.splits import make_folds
-from relcrf.grounding.learned_values import read_inputs, read_target
+from relcrf.grounding.learned_values import LearnedInput, read_inputs, read_target
 from relcrf.unaries import estimators, fitting, storage
 from relcrf.unaries.application import apply_features
 
@@ -411,6 +411,17 @@ def test_category_with_one_label(tables):
         relcrf.Dataset({**tables, "paper": {**tables["paper"], "topic": topic}}), "local"
     )
     assert np.isfinite(fit.learned.vectors["weights"]).all()
+
+
+def test_category_with_one_label_among_many():
+    """Above 10,000 labels, boosting holds out labels of each class, to stop early."""
+    numbers, labels = np.arange(10_010.0), np.zeros(10_010)
+    labels[5000:], labels[7] = 1.0, 2.0
+    targets = fitting._Targets.collect(
+        [LearnedInput("x", "number", numbers[:, None])], labels >= 0, labels >= 0, labels, None
+    )
+    spec = estimators.EstimatorSpec("HistGradientBoostingClassifier", {"max_iter": 1})
+    assert fitting._Trial(None, spec, "classifier", 3, 0).fit(targets).model.classes_.tolist() == [0, 1, 2]
 
 
 def test_builder_declares_learned_features(data):

@@ -191,8 +191,9 @@ def _is_statistic(scope: NameScope, node: e.FunctionCall) -> bool:
     return node.name in STATISTICS and any(scope.spec.time_attribute(type_name) for type_name in types)
 
 
-def _is_not_conjunction(node: e.Expression) -> bool:
-    return not (isinstance(node, e.Connective) and node.operator == "and")
+def _bound_names(parts: tuple[e.Expression, ...]) -> set[str]:
+    """Return the names that have one value in the whole conjunction of `parts`; `not` and `or` have further names."""
+    return e.shared_names(parts).union(*(names_in(p) for p in parts if not isinstance(p, e.Not | e.Connective)))
 
 
 @dataclass(frozen=True)
@@ -334,12 +335,7 @@ class _TimeLimit:
 
         A nested `and` binds its own names, also those in its aggregates.
         """
-        bound = set(scope.binders)
-        for part in parts:
-            aggregates = (node for node in walk(part, descend=_is_not_conjunction) if isinstance(node, e.Aggregate))
-            bound |= set().union(*map(names_in, aggregates))
-            bound |= set() if isinstance(part, e.Not | e.Connective) else names_in(part)
-        yield from self._entity_comparisons(scope, bound & names)
+        yield from self._entity_comparisons(scope, names & (set(scope.binders) | _bound_names(parts)))
         for atom in dict.fromkeys(part for part in parts if isinstance(part, e.Atom)):
             yield from self._tuple_comparison(atom)
 
@@ -369,7 +365,7 @@ class _TimeLimit:
             left, right = self._restrict_nested(scope, node.left), self._restrict_nested(scope, node.right)
             return replace(node, left=left, right=right)
         parts = conjuncts(node)
-        names = set().union(*(names_in(part) for part in parts if not isinstance(part, e.Not | e.Connective)))
+        names = _bound_names(parts)
         existing = [
             e.Aggregate("exists", (), conjunction([atom, comparison]), span=atom.span)
             for atom in parts

@@ -6,6 +6,7 @@ its location in the text; messages contain the span, and comparisons of nodes ig
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -228,11 +229,21 @@ def positive_names(node: Expression) -> set[str]:
     return names_in(node) if isinstance(node, Atom | Membership) else set()
 
 
-def operand_names(node: Expression) -> set[str]:
-    """Return the names in a condition that are operands outside atoms, memberships, aggregates and conjunctions."""
+def shared_names(parts: Sequence[Expression]) -> set[str]:
+    """Return the names that refer to the same entity in all conjuncts `parts`, besides those of atoms and memberships.
+
+    They are the operands, the names in aggregates, also the local ones, and the names in several conjuncts other than `not`. A
+    nested `and` has its own shared names.
+    """
+    plain = Counter(name for part in parts if not isinstance(part, Not) for name in names_in(part))
+    return {name for name, count in plain.items() if count > 1}.union(*map(_operand_names, parts))
+
+
+def _operand_names(node: Expression) -> set[str]:
+    """Return the names in a condition outside atoms and memberships; those inside a nested `and` are omitted."""
     match node:
-        case Atom() | Membership() | Aggregate() | Connective("and"):
+        case Atom() | Membership() | Connective("and"):
             return set()
-        case Name() | Attribute():
+        case Name() | Attribute() | Aggregate():
             return names_in(node)
-    return set[str]().union(*map(operand_names, children(node)))
+    return set[str]().union(*map(_operand_names, children(node)))

@@ -43,6 +43,9 @@ TEMPLATES["nested"] = [
             "R(x, y)",
             "not (R(a, b) and count { c where R(b, c) } > 0)",
             "a.n >= 0 or (R(a, b) and exists { R(b, c) })",
+            "not R(a, b) and not (b.r > 0)",
+            "not R(a, b) and count { c where R(b, c) } < 2",
+            "(R(a, b) or a.t) and (R(b, a) or a.t)",
         ]
     )
 ]

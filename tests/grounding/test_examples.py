@@ -231,6 +231,8 @@ def test_order_of_conjuncts_does_not_matter():
         ("not Link(p, a)", "not (p.length > 1 or p.length < 1)", "abcd"),  # p = c, without a length and links
         ("not Link(p, a)", "p.length > 9 and a.length > 1", "d"),
         ("(Link(p, a) or a.length > 9)", "p.length > 9", "bd"),
+        ("not Link(p, a)", "count { q where Link(p, q) } > 1", "ad"),  # p = a
+        ("(Link(p, a) or a.length > 9)", "not exists { Link(p, q) }", "d"),  # p = c
     ],
 )
 def test_operand_and_negated_relation_have_the_same_entity(one, other, entities):

@@ -83,7 +83,7 @@ class Evaluator:
             universes = [[known] if k == target else self.universe(p.type_name) for k, p in enumerate(parameters)]
             for chosen in itertools.product(*universes):
                 env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
-                if where is None or self.holds(where, env):
+                if where is None or self.is_satisfied(where, env):
                     yield chosen
             self.time_limit = ANY_TIME
 
@@ -128,11 +128,24 @@ class Evaluator:
 
     # Truth
 
+    def is_satisfied(self, node, env):
+        """Return True if all conjuncts hold for some values of the names that they share."""
+        parts = e.conjuncts(node)
+        names = self.free_names_of(parts, env) | self.shared_names(parts, env)
+        return any(all(self.holds(part, more) for part in parts) for more in self.choices(names, env))
+
+    def shared_names(self, parts, env):
+        """Return the unbound names that are operands or outer names of aggregates, or in several parts other than `not`."""
+        outside = [node for part in parts for node in walk(part, lambda node: not isinstance(node, e.Aggregate))]
+        typed = self.free_names_of(outside, env)
+        plain = [all_names(part) for part in parts if not isinstance(part, e.Not)]
+        operands = set().union(*map(operand_names, parts))
+        return {n: t for n, t in typed.items() if n in operands or sum(n in names for names in plain) > 1}
+
     def holds(self, node, env):
         match node:
-            case e.Connective("and", left, right):
-                names = self.free_names_of(e.conjuncts(node), env)
-                return any(self.holds(left, more) and self.holds(right, more) for more in self.choices(names, env))
+            case e.Connective("and"):
+                return self.is_satisfied(node, env)
             case e.Connective("or", left, right):
                 return self.holds(left, env) or self.holds(right, env)
             case e.Connective("=>", left, right):
@@ -152,7 +165,7 @@ class Evaluator:
             case e.Comparison(operator, left, right):
                 return self.compare(operator, left, right, env)
             case e.Aggregate("exists", _, where):
-                return self.holds(where, env)
+                return self.is_satisfied(where, env)
             case e.Attribute() | e.FunctionCall() | e.TupleAttribute():
                 return self.value(node, env) is True
         raise AssertionError(node)
@@ -246,7 +259,7 @@ class Evaluator:
         names = self.free_names_of(positive(node.where), env)
         for term in node.terms:
             names |= {n: s for n, s in self.free_names_of(list(walk(node.where)), env).items() if term == e.Name(n)}
-        found = [more for more in self.choices(names, env) if self.holds(node.where, more)]
+        found = [more for more in self.choices(names, env) if self.is_satisfied(node.where, more)]
         if node.function == "count":
             counted = [t.name for t in node.terms] or list(names)
             return len({tuple(more[n][1] for n in counted) for more in found})
@@ -369,6 +382,19 @@ class Evaluator:
 class _Parameter:
     def __init__(self, name, type_name):
         self.name, self.type_name = name, type_name
+
+
+def all_names(node):
+    return {n.name if isinstance(n, e.Name) else n.binder for n in walk(node) if isinstance(n, e.Name | e.Attribute)}
+
+
+def operand_names(node):
+    """Return the names in comparisons, functions and aggregates; a nested `and` binds its own names."""
+    if isinstance(node, e.Atom | e.Membership) or (isinstance(node, e.Connective) and node.operator == "and"):
+        return set()
+    if isinstance(node, e.Name | e.Attribute | e.Aggregate):
+        return all_names(node)
+    return set().union(*map(operand_names, children(node)))
 
 
 def positive(node):

@@ -54,6 +54,8 @@ CONDITIONS = [
     "exists { count { q where R(a, q) } > 1 }",
     "contains(a.s, \"o\")", "(Reach(b, a) or exists { S(b, g) and S(b, g).v > 0 })", "not exists { H(a, k) and H(b, k) }",
     "count { q where not R(q, a) } > 2", "prefix(a.s, 1) == prefix(b.s, 1)", "(H(a, h) or not R(b, i))",
+    "not R(h2, a) and exists { R(h2, b) }", "exists { R(h2, b) } and not R(h2, a)", "(exists { R(h2, h2) } or not R(a, h2))",
+    "count { h3 where R(h3, h2) } > 1 and not R(h2, a)", "not R(h2, a) and count { h3 where R(h3, h2) } > 1",
     "missing(a.r)", "not missing(b.n)", "missing(a.c) == b.t", "exists { R(a, q) and missing(q.s) }",
 ]  # fmt: skip
 OVERS = [

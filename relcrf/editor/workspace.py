@@ -47,7 +47,7 @@ class Workspace:
         if opened is not None or path is None:
             return opened is None or _have_equal_lines(known, opened.text.text)
         try:
-            return _have_equal_lines(known, path.read_text(encoding="utf-8"))
+            return _have_equal_lines(known, path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError):
             return False
 
@@ -85,7 +85,7 @@ class Workspace:
             if path not in self._closed_documents or self._closed_documents[path][0] != _modification_times(
                 self._closed_documents[path][1]
             ):
-                found = Document(path.read_text(encoding="utf-8"), path)
+                found = Document(path.read_text(encoding="utf-8-sig"), path)
                 self._closed_documents[path] = _modification_times(found), found
         except (OSError, ValueError):
             return None

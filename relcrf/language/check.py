@@ -10,7 +10,7 @@ from dataclasses import replace
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
 from relcrf.language import clauses, declarations, lint, recursion, times
 from relcrf.language.unparsed import may_be_consequence
-from relcrf.model.as_of import restrict
+from relcrf.model.as_of import feature_inputs, restrict
 from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import numeric_terms
 from relcrf.model.rules import all_templates, rule_to_template
@@ -131,8 +131,10 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
     for feature in spec.features:
         yield from declarations.check_parameters(spec, feature)
         if declarations.has_known_types(spec, feature.parameters):
-            problems = list(clauses.check_feature_definition(spec, feature))
-            yield from problems or times.check_as_of(spec, feature)
+            problems = list(clauses.check_feature_definition(spec, feature)) or list(times.check_as_of(spec, feature))
+            yield from problems or lint.check_misspelt_values(
+                NameScope(spec, feature.parameters, None), feature_inputs(feature)
+            )
     for template in spec.templates:
         yield from _check_template(spec, template)
     for rule in spec.rules:
@@ -248,10 +250,16 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
                     f"'{gate.template}' has a gate, but lists the number '{clauses.render_expression(numbers[0])}'"
                 )
                 yield Diagnostic("E160", message, gate.span, "remove the gate; only discrete variables have gates")
-            for feature in gate.by:
-                yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
-            yield from clauses.check_not_learned(spec, gate.by, f"the gate of '{gate.template}'")
-            yield from times.check_gate_as_of(spec, gate, template)
+            problems = [
+                problem
+                for feature in gate.by
+                for problem in clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
+            ]
+            problems += clauses.check_not_learned(spec, gate.by, f"the gate of '{gate.template}'")
+            problems += times.check_gate_as_of(spec, gate, template)
+            yield from problems
+            if not problems and not clauses.has_broken_condition(scope):
+                yield from lint.check_misspelt_values(scope, gate.by)
         gated.add(gate.template)
 
 

@@ -118,7 +118,7 @@ def _read_included_file(include: Include, root: Path, path: Path) -> str | Diagn
             return Diagnostic("E005", f"'{include.path}' is not a regular file", include.span)
         if status.st_size > MAX_INCLUDED_BYTES:
             return Diagnostic("E005", f"'{include.path}' has more than {MAX_INCLUDED_BYTES:,} bytes", include.span)
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"'{include.path}' cannot be read: {(error.strerror or str(error)).lower()}"
         names = [p.name for p in path.parent.glob("*.rcrf")] if path.parent.is_dir() else []

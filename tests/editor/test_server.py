@@ -395,6 +395,19 @@ def test_rename_attribute_in_included_file(editor, site):
     assert edited(COMMON, changes[common.as_uri()]) == COMMON.replace("category", "kind")
 
 
+def test_rename_in_included_file_with_byte_order_mark(editor, site):
+    """An editor shows the text of the file without the mark, so that columns do not count it."""
+    common = site.with_name("common.rcrf")
+    common.write_text(COMMON, encoding="utf-8-sig")
+    editor.close(site)
+    editor.open(site)
+    editor.open(common, COMMON)
+    changes = rename(editor, site, SITE, "source: Pa|ge,", "Site")
+    assert edited(COMMON, changes[common.as_uri()]) == COMMON.replace("Page", "Site")
+    assert edited(SITE, changes[site.as_uri()]) == SITE.replace("Page", "Site")
+    editor.close(common)
+
+
 def test_rename_in_included_file_changes_including_models(editor, site):
     common = site.with_name("common.rcrf")
     editor.open(common)

@@ -97,11 +97,13 @@ def _number_errors(
     strength[means] = fit.mean_prior(l2, lambdas) * fit.units[means] ** 2
     selected = np.zeros(len(point), dtype=bool)
     selected[:n] = True if requested is None else requested[fit.indices]
+    unit = np.ones(len(point))
+    unit[:n] = fit.units
     errors = error_of_weights(
-        lambda at: objective(at)[1], point, np.arange(len(point)), strength, score, selected, fit.curvature
+        lambda at: objective(at)[1], point, unit, np.arange(len(point)), strength, score, selected, fit.curvature
     )
     values = np.full(fit.layout.size, np.nan)
-    values[fit.indices] = fit.units * errors[:n]
+    values[fit.indices] = errors[:n]
     source = EXACT_SOURCE if likelihood.is_exact else "an estimate of the observed information"
     return StandardErrors(values, fraction, SANDWICH_SOURCE if score is not None else source)
 

@@ -24,7 +24,9 @@ from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.forest import ForestInference
 
 
-def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.ndarray) -> Callable[[np.ndarray], float]:
+def score_variance(
+    problem: Problem, conditionals: ReducedGraph, weights: np.ndarray, unit: np.ndarray
+) -> Callable[[np.ndarray], float]:
     """Return a function that computes the variance of the score along a direction of the weights, shape (layout.size,).
 
     A negative variance indicates too few labels.
@@ -32,13 +34,14 @@ def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.nda
     Args:
         conditionals: A graph without edges: each node is a variable, conditioned on the labels of its neighbours.
         weights: The weights at which the score is evaluated.
+        unit: The unit of each weight in the direction, shape (layout.size,).
     """
     states = problem.states[conditionals.variables]
     probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
     adjacency, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
 
     def variance_along(direction: np.ndarray) -> float:
-        values = conditionals.node_log_potentials(direction)
+        values = conditionals.node_log_potentials(unit * direction)
         score = values[start + states] - np.add.reduceat(probabilities * values, start)
         return float(score @ score + score @ (adjacency @ score))
 

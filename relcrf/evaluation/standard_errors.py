@@ -11,9 +11,9 @@ therefore differs from the variance of the score (the gradient). The covariance 
 (J + L) H^-1 (Godambe 1960). H is the negative Hessian, L contains the penalty strengths, and J is the covariance of the
 score (`score_covariance.py`). If J + L equals H, as for a likelihood, the sandwich is H^-1.
 
-The Hessian is computed from differences of exact gradients. For up to `MAX_DENSE_WEIGHTS` weights, the whole Hessian is
-computed and inverted. For more weights, the errors of single weights are computed by conjugate gradients without the
-whole Hessian.
+The Hessian is computed from differences of exact gradients with respect to the weights in units of their features, as in
+training. For up to `MAX_DENSE_WEIGHTS` weights, the whole Hessian is computed and inverted. For more weights, the errors of
+single weights are computed by conjugate gradients without the whole Hessian.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.score_covariance import score_variance
+from relcrf.learning.feature_units import unit_scales
 from relcrf.learning.likelihood import add_l2_penalty
 
 MAX_DENSE_WEIGHTS = 2000
@@ -107,27 +108,30 @@ def label_standard_errors(
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
-    objective = add_l2_penalty(problem.total_likelihood(part), strength, learnable, layout.initial())
+    likelihood = problem.total_likelihood(part)
+    objective = add_l2_penalty(likelihood, strength, learnable, layout.initial())
+    unit = 1.0 / unit_scales(likelihood.feature_scales(), strength)  # as in training
 
     def gradient(at: np.ndarray) -> np.ndarray:
-        return objective(at)[1]
+        return objective(unit * at)[1] * unit
 
-    free = np.flatnonzero(learnable)
-    start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
-    gradient_fraction = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
+    point, free = weights / unit, np.flatnonzero(learnable)
+    start = float(np.abs(gradient(layout.initial() / unit)).max(initial=0.0))
+    gradient_fraction = float(np.abs(gradient(point)).max(initial=0.0)) / max(start, 1e-300)
     conditionals = part.conditional_graph(problem)
-    score = None if conditionals is None else score_variance(problem, conditionals, weights)
+    score = None if conditionals is None else score_variance(problem, conditionals, weights, unit)
 
     def scale() -> np.ndarray:
-        return np.asarray(problem.total_likelihood(part).curvature() + strength)
+        return np.asarray((likelihood.curvature() + strength) * unit**2)
 
-    values = error_of_weights(gradient, weights, free, strength, score, requested, scale)
+    values = error_of_weights(gradient, point, unit, free, strength * unit**2, score, requested, scale)
     return StandardErrors(values, gradient_fraction, EXACT_SOURCE if score is None else SANDWICH_SOURCE)
 
 
 def error_of_weights(
     gradient: Gradient,
-    weights: np.ndarray,
+    point: np.ndarray,
+    unit: np.ndarray,
     free: np.ndarray,
     strength: np.ndarray,
     score: Callable[[np.ndarray], float] | None,
@@ -137,7 +141,9 @@ def error_of_weights(
     """Return the standard errors of the weights with indices `free`, shape (n_weights,); nan for others.
 
     Args:
-        gradient: Gradient of the penalised objective.
+        gradient: Gradient of the penalised objective, as a function of the point.
+        point: The weights divided by their units, in which the features have moderate values, shape (n_weights,).
+        unit: The unit of each weight, shape (n_weights,).
         strength: Strength of the penalty of each weight, shape (n_weights,).
         score: Function that returns the variance of the score along a direction, for the sandwich estimator.
         requested: Mask of the requested weights, shape (n_weights,); None for all.
@@ -148,21 +154,21 @@ def error_of_weights(
         """Return the variance of a free weight from its column of the inverse Hessian."""
         if score is None or not np.isfinite(column[index]):
             return float(column[index])
-        direction = np.zeros(len(weights))
+        direction = np.zeros(len(point))
         direction[free] = column
         found = score(direction) + float(strength[free] @ column**2)
         return found if found >= 0.0 else float("nan")
 
-    values = np.full(len(weights), np.nan)
+    values = np.full(len(point), np.nan)
     if len(free) <= MAX_DENSE_WEIGHTS:
-        inverse = _inverse(hessian(gradient, weights, free), strength[free])
+        inverse = _inverse(hessian(gradient, point, free), strength[free])
         values[free] = np.sqrt([variance(index, column) for index, column in enumerate(inverse.T)])
-        return values
+        return np.asarray(values * unit)
     selected = np.arange(len(free)) if requested is None else np.flatnonzero(requested[free])
-    selected = selected[np.argsort(-np.abs(weights[free[selected]]), kind="stable")[:MAX_SOLVED_WEIGHTS]]
-    columns = _solve_columns(gradient, weights, free, selected, scale()[free])
+    selected = selected[np.argsort(-np.abs((point * unit)[free[selected]]), kind="stable")[:MAX_SOLVED_WEIGHTS]]
+    columns = _solve_columns(gradient, point, free, selected, scale()[free])
     values[free[selected]] = np.sqrt([variance(index, c) for index, c in zip(selected.tolist(), columns, strict=True)])
-    return values
+    return np.asarray(values * unit)
 
 
 def hessian(gradient: Gradient, point: np.ndarray, free: np.ndarray) -> np.ndarray:

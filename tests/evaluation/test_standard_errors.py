@@ -151,6 +151,19 @@ def test_penalty_below_rounding_error():
     assert (found["standard_error"] > 100).all(), "the labels identify only the difference"
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e4, 1e6])
+@pytest.mark.parametrize("backend", ["local", "pseudo"])
+def test_units_of_features_do_not_matter(backend, unit):
+    """An income in cents instead of thousands has the same z value."""
+    _, tables = logistic(200)
+    model, found = relcrf.parse(LOGISTIC), []
+    for each in (1.0, unit):
+        data = relcrf.Dataset({"e": tables["e"].assign(x=each * tables["e"]["x"])})
+        found.append(model.fit(data, backend, l2=0.0, tolerance=1e-9, max_iterations=500).weights(data))
+    np.testing.assert_allclose(found[1]["z"], found[0]["z"], rtol=1e-6)
+    np.testing.assert_allclose(found[1]["standard_error"] * [1.0, unit, 1.0], found[0]["standard_error"], rtol=1e-6)
+
+
 def test_conjugate_gradients_equal_inverse(monkeypatch):
     _, tables = logistic(100)
     tables["e"]["c"] = np.random.default_rng(1).choice(list("pqrs"), size=100)

@@ -186,6 +186,17 @@ def make_folder(folder: Path, *, sync: bool = True) -> None:
             _flush(path.parent)
 
 
+def require_writable_folder(folder: Path) -> None:
+    """Create a folder and its missing parents; call this before long work, to raise errors early.
+
+    Raises:
+        OSError: The folder cannot be created, or files cannot be created in it.
+    """
+    make_folder(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 def replace_folder(folder: Path, target: Path, *, sync: bool = True) -> None:
     """Rename a folder to `target` and remove the old folder of that name, atomically if the system supports it.
 

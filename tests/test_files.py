@@ -6,7 +6,9 @@ import threading
 import pytest
 from filelock import Timeout
 
+from relcrf.data import frame
 from relcrf.files import atomic_path, file_lock, write_text
+from relcrf.report import graph_files, page
 
 
 def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
@@ -58,3 +60,17 @@ def test_unfinished_files_of_dead_processes_are_removed(tmp_path):
         write_text(tmp_path / "a.csv", "first")
         assert {path.name for path in tmp_path.iterdir()} == kept | {"a.csv"}
     assert not (tmp_path / own).exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(frame, "rows.csv"), (page, "report.html"), (graph_files, "graph.graphml")]
+)
+def test_unwritable_folders_are_rejected_before_the_work(module, name, tmp_path, monkeypatch):
+    module.require_writable(tmp_path / "new" / name)
+    assert (tmp_path / "new").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        module.require_writable(tmp_path / "file" / name)
+    monkeypatch.setattr(os, "access", lambda *arguments: False)  # root may write to every folder
+    with pytest.raises(PermissionError):
+        module.require_writable(tmp_path / "new" / name)

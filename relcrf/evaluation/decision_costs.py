@@ -9,6 +9,7 @@ import numpy as np
 from relcrf.evaluation.class_measures import count_above_thresholds
 from relcrf.evaluation.intervals import Clusters, Interval, percentile_interval
 from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.number_evidence import number_format
 
 PARTS = 5
 """Number of parts of the labels; a part is scored with the threshold that has the lowest cost on the other parts."""
@@ -51,6 +52,11 @@ class ThresholdChoice:
     policies: tuple[PolicyCost, ...]
     saving: tuple[float, Interval]
 
+    @property
+    def threshold_text(self) -> str:
+        """The threshold with three significant digits."""
+        return format(self.threshold, number_format(self.threshold))
+
 
 def choose_threshold(
     scored: ScoredLabels, value: str, state: int, costs: DecisionCosts, clusters: Clusters
@@ -82,23 +88,25 @@ def choose_threshold(
         name: costs.false_negative * (is_value & ~mask) + costs.false_positive * (~is_value & mask)
         for name, mask in treated.items()
     }
-    resamples = [weights / weights.sum() for weights in clusters.bootstrap_weights()]
-    policies = tuple(
-        PolicyCost(name, float(one.mean()), _interval(resamples, one), int(treated[name].sum()))
-        for name, one in item_costs.items()
-    )
     saved = item_costs["threshold .5"] - item_costs["chosen threshold"]
-    saving = (float(saved.mean()), _interval(resamples, saved))
+    resampled = clusters.resampled_means(np.column_stack([*item_costs.values(), saved]))[:, 0]
+    *intervals, saved_interval = map(percentile_interval, resampled.T)
+    policies = tuple(
+        PolicyCost(name, float(one.mean()), interval, int(treated[name].sum()))
+        for (name, one), interval in zip(item_costs.items(), intervals, strict=True)
+    )
+    saving = (float(saved.mean()), saved_interval)
     return ThresholdChoice(value, _best_threshold(scored, state, costs), policies, saving)
 
 
 def _best_threshold(scored: ScoredLabels, state: int, costs: DecisionCosts) -> float:
-    """Return the threshold with the lowest cost on some labels, halfway to the next lower probability."""
+    """Return the threshold with the lowest cost on some labels, halfway to the next lower probability if a number is between.
+
+    The threshold to treat none is above all probabilities, even if one is 1.
+    """
     thresholds, true, false = count_above_thresholds(scored, state)
     best = int(np.argmin(costs.false_negative * (true[-1] - true) + costs.false_positive * false))
-    upper, lower = min(thresholds[best], 1.0), thresholds[best + 1] if best + 1 < len(thresholds) else 0.0
-    return float((upper + lower) / 2.0)
-
-
-def _interval(resamples: list[np.ndarray], items: np.ndarray) -> Interval:
-    return percentile_interval([float(weights @ items) for weights in resamples])
+    lower = thresholds[best + 1] if best + 1 < len(thresholds) else 0.0
+    upper = min(thresholds[best], max(1.0, np.nextafter(lower, np.inf)))
+    middle = (upper + lower) / 2.0
+    return float(middle if middle > lower else upper)

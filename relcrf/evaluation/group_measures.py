@@ -56,16 +56,16 @@ def measure_groups(predictions: Predictions, system: str, attribute: str, groups
         columns = [scored.item_measures["accuracy"], scored.item_measures["log_loss"], confidence]
         bias = confidence - columns[0]
     sizes = np.bincount(group[group >= 0], minlength=len(groups.names))
-    resamples = list(clusters.bootstrap_weights())
+    shown = np.argsort(-sizes, kind="stable")[:MAX_GROUPS]
+    shown = shown[sizes[shown] > 0]
+    position = np.full(len(sizes) + 1, -1)  # the last entry is that of variables without a group
+    position[shown] = np.arange(len(shown))
+    resampled = clusters.resampled_means(bias[:, None], position[np.maximum(group, -1)], len(shown))[:, :, 0]
     rows = []
-    for number in np.argsort(-sizes, kind="stable")[:MAX_GROUPS]:
+    for number, gaps in zip(shown.tolist(), resampled.T, strict=True):
         members = np.flatnonzero(group == number)
-        if not len(members):
-            break
-        gap = bias[members]
-        weights = [one[members] for one in resamples]
-        interval = percentile_interval([float(w @ gap / w.sum()) for w in weights if w.any()])
+        interval = percentile_interval(gaps)
         means = (float(values[members].mean()) for values in columns)
-        rows.append((groups.names[number], len(members), *means, float(gap.mean()), *interval))
+        rows.append((groups.names[number], len(members), *means, float(bias[members].mean()), *interval))
     figures = dict.fromkeys((*names, "low", "high"), float)
     return Frame.from_rows({groups.column: object, "labels": int, **figures}, rows)

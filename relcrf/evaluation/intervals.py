@@ -7,7 +7,7 @@ overlap, and the variance of a mean over folds is underestimated without a corre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,30 @@ class Clusters:
         for _ in range(RESAMPLES):
             yield np.bincount(rng.integers(n, size=n), minlength=n)[self.index].astype(np.float64)
 
+    def resampled_means(
+        self, values: np.ndarray, group: np.ndarray | None = None, n_groups: int = 1, seed: int = 0
+    ) -> np.ndarray:
+        """Return the mean of each column of `values` in each group and resample, shape (RESAMPLES, n_groups, n_columns).
+
+        Only one resample is in memory at a time. A group without items in a resample has the mean nan.
+
+        Args:
+            values: The values of the items, shape (n, n_columns).
+            group: The group of each item, shape (n,); negative for items without a group. Default: one group.
+        """
+        if group is None:
+            group = np.zeros(len(values), dtype=np.int64)
+        items = np.flatnonzero(group >= 0)
+        group, columns = group[items], values[items].T
+        means = np.full((RESAMPLES, n_groups, len(columns)), np.nan)
+        for resample, weights in zip(means, self.bootstrap_weights(seed), strict=True):
+            weight = weights[items]
+            totals = np.bincount(group, weight, minlength=n_groups)
+            drawn = totals > 0.0
+            for k, column in enumerate(columns):
+                resample[drawn, k] = np.bincount(group, weight * column, minlength=n_groups)[drawn] / totals[drawn]
+        return means
+
 
 def effective_count(sizes: np.ndarray) -> float:
     """Return the effective number of clusters: how many clusters of equal size would give a mean the same variance."""
@@ -68,7 +92,7 @@ def effective_count(sizes: np.ndarray) -> float:
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 
 
-def percentile_interval(values: list[float]) -> Interval:
+def percentile_interval(values: Sequence[float] | np.ndarray) -> Interval:
     """Return the central `CONFIDENCE_LEVEL` interval of resampled values, ignoring nan."""
     known = [value for value in values if value == value]
     if not known:

@@ -51,20 +51,23 @@ def gain_by_neighbours(
     scored = {name: results.pooled(name, attribute).item_measures[measure] for name in (system, LOCAL)}
     sign = 1.0 if measure == "accuracy" else -1.0
     clusters = results.clusters(attribute)
-    resamples = list(clusters.bootstrap_weights())
+    gain = sign * (scored[system] - scored[LOCAL])
+    columns = np.column_stack([*scored.values(), gain])
+    limits = [(low, np.inf if high is None else high) for low, high in NEIGHBOUR_BINS]
+    masks = [(n_neighbours >= low) & (n_neighbours <= high) for low, high in limits]
+    group = np.select(masks, range(len(masks)), default=-1)
+    resampled = clusters.resampled_means(columns, group, len(masks))
     rows = []
-    for low, high in NEIGHBOUR_BINS:
-        items = np.flatnonzero((n_neighbours >= low) & (n_neighbours <= (np.inf if high is None else high)))
+    for number, (low, high) in enumerate(NEIGHBOUR_BINS):
+        items = np.flatnonzero(group == number)
         if not len(items):
             continue
-        weights = [one[items] / one[items].sum() for one in resamples if one[items].any()]
-
-        def estimate(values: np.ndarray, weights: list[np.ndarray] = weights) -> tuple[float, Interval]:
-            return float(values.mean()), percentile_interval([float(one @ values) for one in weights])
-
-        by_system = {name: estimate(values[items]) for name, values in scored.items()}
-        gain = estimate(sign * (scored[system][items] - scored[LOCAL][items]))
+        *estimates, gain_estimate = (
+            (float(values.mean()), percentile_interval(means))
+            for values, means in zip(columns[items].T, resampled[:, number].T, strict=True)
+        )
+        by_system = dict(zip(scored, estimates, strict=True))
         text = str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"
         is_reliable = len(np.unique(clusters.index[items])) >= MIN_CLUSTERS
-        rows.append(NeighbourGain(text, len(items), by_system, gain, is_reliable))
+        rows.append(NeighbourGain(text, len(items), by_system, gain_estimate, is_reliable))
     return tuple(rows)

@@ -16,11 +16,12 @@ SIGNIFICANT_DIGITS, MAX_DECIMALS, MAX_WRITTEN = 3, 9, 1e12
 """Digits of a standard deviation, maximum number of decimals, and limit of the numbers written without an exponent."""
 
 
-def count_decimals(scale: float) -> int:
-    """Return the number of decimals that a number of the size `scale` has for three significant digits."""
+def number_format(scale: float) -> str:
+    """Return the format, without a sign, with which a number of the size `scale` has three significant digits."""
     if not 0.0 < scale < math.inf:
-        return 0
-    return min(max(SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(scale)), 0), MAX_DECIMALS)
+        return ",.0f"
+    decimals = max(SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(scale)), 0)
+    return f",.{decimals}f" if decimals <= MAX_DECIMALS else f".{SIGNIFICANT_DIGITS - 1}e"
 
 
 def format_number(value: float, scale: float, *, sign: bool = False) -> str:
@@ -28,7 +29,7 @@ def format_number(value: float, scale: float, *, sign: bool = False) -> str:
     plus = "+" if sign else ""
     if 0.0 < scale < 10.0 ** (SIGNIFICANT_DIGITS - 1 - MAX_DECIMALS) or abs(value) >= MAX_WRITTEN:
         return format(value, f"{plus}.{SIGNIFICANT_DIGITS + 1}g")
-    return format(value, f"{plus},.{count_decimals(scale)}f")
+    return format(value, f"{plus}{number_format(scale)}")
 
 
 def known_number(grounding: Grounding, posterior: JointPosterior, row: int) -> Neighbour:

@@ -62,12 +62,11 @@ def measure_calibration(name: str, scored: ScoredLabels, clusters: Clusters) -> 
     """
     confidence, bins = scored.confidence_bins
     correct = scored.item_measures["accuracy"]
-    resamples = list(clusters.bootstrap_weights())
-    gaps = [float(weights @ (confidence - correct) / weights.sum()) for weights in resamples]
-    accuracies = np.array([_accuracy_by_bin(bins, correct, weights) for weights in resamples])
+    gaps = clusters.resampled_means((confidence - correct)[:, None])[:, 0, 0]
+    accuracies = clusters.resampled_means(correct[:, None], bins, BINS)[:, :, 0]
     n = np.bincount(bins, minlength=BINS)
     nonempty = np.flatnonzero(n)
-    limits = np.array([percentile_interval(accuracies[:, k].tolist()) for k in nonempty])
+    limits = np.array([percentile_interval(accuracies[:, k]) for k in nonempty])
     points = np.bincount(bins, confidence, minlength=BINS)[nonempty] / n[nonempty]
     plot = _reliability_plot(
         name, points, _accuracy_by_bin(bins, correct, np.ones(len(correct)))[nonempty], limits, n / n.sum()

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from relcrf.evaluation.learned_graph import LearnedGraph
-from relcrf.files import atomic_path, require_suffix
+from relcrf.files import atomic_path, require_suffix, require_writable_folder
 from relcrf.printable import escape_unprintable
 
 ENDING = ".graphml"
@@ -15,7 +15,7 @@ ENDING = ".graphml"
 def require_writable(path: Path) -> None:
     """Validate the name of a GraphML file (see `require_suffix`) and create its folder."""
     require_suffix(path, (ENDING,), f"graph{ENDING}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    require_writable_folder(path.parent)
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relcrf.evaluation.intervals import MIN_CLUSTERS
-from relcrf.evaluation.number_evidence import count_decimals
+from relcrf.evaluation.number_evidence import number_format
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, Predictions
 
 BASELINES = {MAJORITY: "majority", LOCAL: "local (no links)"}
@@ -21,23 +21,23 @@ class HeadlineMeasure:
         name: The name of the measure.
         scale: The factor of a difference in the text; negative if lower values are better.
         text: The unit or the name that follows a difference.
-        decimals: The number of decimals of a difference.
+        format: The format of a difference, without a sign.
         of_distributions: The noun for what the log-loss measures.
     """
 
     name: str
     scale: float
     text: str
-    decimals: int
+    format: str
     of_distributions: str
 
     @classmethod
     def for_numbers(cls, error: float) -> HeadlineMeasure:
-        """Return the mean absolute error, written with as many decimals as `error` has for three significant digits."""
-        return cls("mae", -1.0, "in mean absolute error", count_decimals(error), "distributions")
+        """Return the mean absolute error, written with the decimals with which `error` has three significant digits."""
+        return cls("mae", -1.0, "in mean absolute error", number_format(error), "distributions")
 
 
-ACCURACY = HeadlineMeasure("accuracy", 100.0, "points of accuracy", 1, "probabilities")
+ACCURACY = HeadlineMeasure("accuracy", 100.0, "points of accuracy", ",.1f", "probabilities")
 """The measure of categories."""
 
 
@@ -82,7 +82,7 @@ class BaselineComparison:
             verdict, sign = f"better than {name} by ", ""
         if self.tone == "bad":
             verdict, sign, (value, low, high) = f"worse than {name} by ", "", (-value, -high, -low)
-        value_text, low_text, high_text = (f"{one:{sign},.{self.measure.decimals}f}" for one in (value, low, high))
+        value_text, low_text, high_text = (format(one, f"{sign}{self.measure.format}") for one in (value, low, high))
         return f"{verdict}{value_text} {self.measure.text} [{low_text}, {high_text}]"
 
     @property
@@ -144,7 +144,7 @@ def build_headline(results: Predictions, system: str, attribute: str) -> Headlin
     text = f"Accuracy {score.accuracy:.1%}"
     if measure != ACCURACY:
         error = results.estimates(system, attribute)[measure.name].value
-        text = f"Mean absolute error {error:,.{measure.decimals}f}"
+        text = f"Mean absolute error {error:{measure.format}}"
     return Headline(attribute, text, comparisons, score.n, len(results.by_system[system]))
 
 

@@ -24,7 +24,7 @@ from relcrf.evaluation.drift import MIN_DISTANCE
 from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.evaluation.standard_errors import StandardErrors
-from relcrf.files import write_text
+from relcrf.files import require_writable_folder, write_text
 from relcrf.language.render import model_text
 from relcrf.printable import escape_unprintable
 from relcrf.report import advice, distributions, influence, moments, network, optimisation, reproduction, weights
@@ -64,9 +64,10 @@ class ReportPage:
 
 
 def require_writable(out: Path) -> None:
-    """Reject an invalid output path before any work is done.
+    """Create the folder of a page; call this before long work, to raise errors early.
 
     Raises:
+        OSError: The folder is not writable.
         UsageError: The path is a folder or does not end in `.html` (E312), or a package of the extra `report` is missing.
     """
     if out.suffix != ".html" or out.is_dir():
@@ -75,12 +76,13 @@ def require_writable(out: Path) -> None:
         )
     for package in ("jinja2", "matplotlib.figure"):
         import_extra(package, EXTRA, PURPOSE)
+    require_writable_folder(out.parent)
 
 
 def write_report(
     run: Path, out: Path, holdout: HoldoutEvaluation | None = None, costs: DecisionCosts | None = None
 ) -> ReportPage:
-    """Write the report of a run folder atomically; create the parent folder.
+    """Write the report of a run folder atomically.
 
     Args:
         holdout: The evaluation on held-out labels, see `report/holdout.py`.
@@ -93,7 +95,6 @@ def write_report(
     """
     require_writable(out)
     page = render_report(run, holdout, costs)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page.html)
     return page
 
@@ -227,9 +228,9 @@ def _format_value(text: str) -> str:
     return f"{number:,.0f}" if number == int(number) else f"{number:,.6g}"
 
 
-def _format_measure(value: float, decimals: int = 3) -> str:
+def _format_measure(value: float, format: str = ",.3f") -> str:
     """Format a measure; empty if it is undefined."""
-    return "" if math.isnan(value) else f"{value:,.{decimals}f}"
+    return "" if math.isnan(value) else f"{value:{format}}"
 
 
 def _format_percentage(value: float | None) -> str:

@@ -15,7 +15,7 @@ from relcrf.evaluation.decision_costs import DecisionCosts, ThresholdChoice, cho
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.neighbour_gain import NeighbourGain, gain_by_neighbours
-from relcrf.evaluation.number_evidence import count_decimals
+from relcrf.evaluation.number_evidence import number_format
 from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstimate, Predictions
 from relcrf.printable import escape_unprintable
 from relcrf.report.calibration import Calibration, measure_calibration
@@ -60,13 +60,13 @@ class MeasureRow:
     """One row of the table of measures: for each of `AbstractSection.systems`, its estimate and whether it is best.
 
     Args:
-        decimals: The number of decimals of the estimates.
+        format: The format of the estimates.
     """
 
     title: str
     estimates: tuple[MeasureEstimate, ...]
     best: tuple[bool, ...]
-    decimals: int = 3
+    format: str = ",.3f"
 
 
 class AbstractGain(ABC):
@@ -133,12 +133,12 @@ class NumberGain(AbstractGain):
     """The gain of a number.
 
     Args:
-        decimals: The number of decimals of the differences.
+        format: The format of the differences, without a sign.
     """
 
     mae: MeasureDifference
     crps: MeasureDifference
-    decimals: int
+    format: str
 
     @property
     def loss(self) -> MeasureDifference:
@@ -146,7 +146,7 @@ class NumberGain(AbstractGain):
 
     @property
     def facts(self) -> str:
-        mae, crps = (format_difference(one, 1.0, f",.{self.decimals}f", "") for one in (self.mae, self.crps))
+        mae, crps = (format_difference(one, 1.0, self.format, "") for one in (self.mae, self.crps))
         return f"compared with the local model, the mean absolute error changes by {mae} and CRPS by {crps}"
 
 
@@ -192,11 +192,11 @@ class NumberSection(AbstractSection):
     """The results for a number.
 
     Args:
-        decimals: The number of decimals of errors in units of the number.
+        format: The format of errors in units of the number, without a sign.
         errors: The largest errors, see `number_plots.largest_errors`.
     """
 
-    decimals: int
+    format: str
     calibration: NumberCalibration
     errors: Frame
 
@@ -238,13 +238,13 @@ def _build_section(
     if labels.is_numeric:
         scored = results.pooled(holdout.system, name)
         calibration = measure_number_calibration(name, scored, clusters, holdout.calibration.get(name))
-        decimals = count_decimals(estimates[holdout.system]["mae"].value)
+        format = number_format(estimates[holdout.system]["mae"].value)
         return NumberSection(
             *common,
-            None if differences is None else NumberGain(differences["mae"], differences["crps"], decimals),
+            None if differences is None else NumberGain(differences["mae"], differences["crps"], format),
             (*comparisons, *plot_numbers(name, scored), *calibration.plots, *curves),
             neighbour_gains,
-            decimals,
+            format,
             calibration,
             largest_errors(scored, holdout.names[name]),
         )
@@ -288,7 +288,9 @@ def measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list
         if known:
             best = min(known) if measure in _LOWER_IS_BETTER else max(known)
             is_best = tuple(estimate.value == best and measure != "coverage_90" for estimate in row_estimates)
-            rows.append(MeasureRow(title, row_estimates, is_best, count_decimals(best) if measure in _IN_UNITS else 3))
+            rows.append(
+                MeasureRow(title, row_estimates, is_best, number_format(best) if measure in _IN_UNITS else ",.3f")
+            )
     return rows
 
 

@@ -66,6 +66,30 @@ def test_threshold_of_calibrated_probabilities_is_the_bayes_threshold():
     assert found.saving[0] == pytest.approx(half.cost - chosen.cost) and found.saving[1][0] > 0
 
 
+@pytest.mark.parametrize(("false_negative", "false_positive"), [(1.0, 100.0), (1.0, 1.0), (9.0, 1.0), (1.0, 0.0)])
+def test_no_cut_between_probabilities_is_cheaper_than_the_threshold(false_negative, false_positive):
+    """Probabilities are tied, adjacent numbers, 0 or 1."""
+    rng, costs = np.random.default_rng(0), DecisionCosts(false_negative, false_positive)
+    for _ in range(8):
+        p = rng.choice([0.0, np.nextafter(0.5, 0.0), 0.5, np.nextafter(1.0, 0.0), 1.0], size=9)
+        truth = rng.integers(2, size=9)
+        scored = ScoredLabels(np.column_stack((1 - p, p)), truth)
+        threshold = choose_threshold(scored, "yes", 1, costs, Clusters(np.arange(9), "labels")).threshold
+        found, *cuts = (
+            false_negative * ((truth == 1) & (p < each)).sum() + false_positive * ((truth == 0) & (p >= each)).sum()
+            for each in (threshold, *p, 2.0)
+        )
+        assert found == min(cuts)
+
+
+def test_a_small_threshold_is_written_with_its_digits():
+    """A report of 0.000 would mean to treat all."""
+    p = np.array([0.0003, 0.0005] * 10)
+    scored = ScoredLabels(np.column_stack((1 - p, p)), np.array([0, 1] * 10))
+    found = choose_threshold(scored, "yes", 1, DecisionCosts(1000.0, 1.0), Clusters(np.arange(20), "labels"))
+    assert found.threshold_text == "0.000400"
+
+
 def test_threshold_is_scored_on_other_labels():
     """Of labels that probabilities do not predict, the lowest cost on the same labels would be too optimistic."""
     rng = np.random.default_rng(1)

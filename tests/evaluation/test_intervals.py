@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relcrf.evaluation.intervals import Clusters, effective_count, fold_interval, percentile_interval
+from relcrf.evaluation.intervals import RESAMPLES, Clusters, effective_count, fold_interval, percentile_interval
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.predictions import FoldPrediction, Predictions
 from relcrf.grounding.variables import VariableBlock
@@ -73,3 +73,19 @@ def test_calibration_error_lies_in_its_interval():
         scored.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").bootstrap_weights()
     ]
     assert np.quantile(resamples, 0.025) > found.value
+
+
+def test_resampled_means_of_groups_equal_plain_means():
+    rng = np.random.default_rng(0)
+    clusters = Clusters(rng.integers(6, size=30), "components")
+    values, group = rng.normal(size=(30, 2)), rng.integers(-1, 3, size=30)
+    group[clusters.index == 0] = 3  # absent from the resamples that do not draw the first cluster
+    expected = np.full((RESAMPLES, 5, 2), np.nan)
+    for means, weights in zip(expected, clusters.bootstrap_weights(), strict=True):
+        for number in range(4):
+            items = np.repeat(np.flatnonzero(group == number), weights[group == number].astype(int))
+            if len(items):
+                means[number] = values[items].mean(axis=0)
+    assert np.isnan(expected[:, 3]).any()
+    np.testing.assert_allclose(clusters.resampled_means(values, group, 5), expected)
+    np.testing.assert_allclose(clusters.resampled_means(values), clusters.resampled_means(values, 0 * group))

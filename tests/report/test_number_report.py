@@ -15,6 +15,7 @@ from relcrf import api
 from relcrf.backends.calibration_labels import CalibrationLabels
 from relcrf.data.split_plan import parse_split
 from relcrf.evaluation.intervals import Clusters
+from relcrf.evaluation.number_evidence import number_format
 from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.evaluation.number_measures import ScoredNumbers
 from relcrf.evaluation.predictions import MeasureDifference
@@ -236,3 +237,11 @@ def test_a_lower_error_is_better(difference, tone, text):
     equal = MeasureDifference(0.0, 0.0, 0.0, undefined)
     found = BaselineComparison("local", MeasureDifference(*difference, undefined), equal, True, measure)
     assert (found.tone, found.text) == (tone, text)
+
+
+def test_tiny_numbers_have_significant_digits():
+    measure, undefined = HeadlineMeasure.for_numbers(1.5e-12), (float("nan"), float("nan"))
+    difference = MeasureDifference(-2.5e-13, -4e-13, -1.234e-13, undefined)
+    found = BaselineComparison("local", difference, MeasureDifference(0.0, -1.0, 1.0, undefined), True, measure)
+    assert found.text == "better than local by 2.50e-13 in mean absolute error [1.23e-13, 4.00e-13]"
+    assert [number_format(scale) for scale in (2e-7, 1e-7, 9e-8, 123.0, 0.0)] == [",.9f", ",.9f", ".2e", ",.0f", ",.0f"]

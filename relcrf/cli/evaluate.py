@@ -323,17 +323,20 @@ def compare(
     if plot is not None:
         draw_backends(evaluation, plot)
     if session.as_json:
-        print_json({**evaluation.as_dict(), **evaluation.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
-        return
-    print_warnings(loaded.warnings)
-    tables.note_cache_use()
-    print_notes(evaluation.notes)
-    note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
-    for attribute in evaluation.predictions.attributes:
-        _print_comparison(evaluation, attribute)
-    print_leaks(evaluation.leakage)
-    if plot is not None:
-        print_line(f"wrote the plot to {plot}")
+        facts = {"jobs": processes.jobs, "interrupted": evaluation.interrupted, "plot": plot}
+        print_json({**evaluation.as_dict(), **evaluation.resources_as_dict(), **facts})
+    else:
+        print_warnings(loaded.warnings)
+        tables.note_cache_use()
+        print_notes(evaluation.notes)
+        note_part_sizes(evaluation.plan, evaluation.folds, evaluation.part_sizes)
+        for attribute in evaluation.predictions.attributes:
+            _print_comparison(evaluation, attribute)
+        print_leaks(evaluation.leakage)
+        if plot is not None:
+            print_line(f"wrote the plot to {plot}")
+    if evaluation.interrupted:
+        exit_interrupted("the results cover the finished backends only")
 
 
 LABEL_COLUMNS = {

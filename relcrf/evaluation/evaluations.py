@@ -98,6 +98,11 @@ class Evaluation:
         return str(self.plan)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C interrupted the comparison, so that some systems have no predictions."""
+        return any(result.interrupted for result in self.results.values())
+
+    @property
     def n_loaded(self) -> int:
         """The number of folds that were read from prediction files, summed over the systems."""
         return sum(result.n_loaded for result in self.results.values())
@@ -235,7 +240,8 @@ def compare(
 ) -> Evaluation:
     """Evaluate each backend in a separate single-threaded process.
 
-    If a backend rejects the model, crashes or exceeds the time limit, the result of this backend contains the error.
+    If a backend rejects the model, crashes or exceeds the time limit, the result of this backend contains the error. After
+    Ctrl-C, the same holds for the backends that are not finished.
     Scripts must call this function under `if __name__ == "__main__":`, because processes are spawned.
 
     Args:
@@ -249,6 +255,7 @@ def compare(
     Raises:
         UsageError: A backend, setting or split is unknown, or `backends` is empty (E354).
         DataError: The split is impossible, or leaves no training labels.
+        KeyboardInterrupt: Ctrl-C, before any backend is finished.
     """
     if not backends or jobs < 1:
         message = "no backends to compare" if not backends else f"number of processes must be at least 1, not {jobs}"

@@ -32,6 +32,7 @@ from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.gaussian import NumberMarginals
 from relcrf.inference.result import Observer, ignore_progress
+from relcrf.learning.number_fit import mean_and_deviation
 
 
 def fit_fold(
@@ -121,8 +122,7 @@ def _predict_moments(grounding: Grounding, fold: Fold, train: np.ndarray) -> Num
         known = values[start:stop][train[start:stop]]
         of_block = (test >= start) & (test < stop)
         if len(known):
-            means[of_block] = known.mean()
-            deviations[of_block] = known.std() or 1.0
+            means[of_block], deviations[of_block] = mean_and_deviation(known)
     return NumberPredictions(NumberMarginals(test, means, deviations), values[test])
 
 
@@ -136,6 +136,7 @@ class SystemResult:
         exactness: The error of marginals under the model of the first fold; None if it was not computed.
         bytes_before, bytes_peak: The bytes used by the system's process at the start and at the peak; 0 if unknown.
         n_loaded: The number of folds that were loaded from files.
+        interrupted: Whether Ctrl-C stopped the system, or prevented its start.
     """
 
     predictions: tuple[FoldPrediction, ...] = ()
@@ -144,6 +145,7 @@ class SystemResult:
     bytes_before: int = 0
     bytes_peak: int = 0
     n_loaded: int = 0
+    interrupted: bool = False
 
     @property
     def status(self) -> str:
@@ -261,12 +263,17 @@ def run_in_processes(
 ) -> dict[str, SystemResult]:
     """Run each system in a separate single-threaded process; the result of a failed system contains the error.
 
+    If Ctrl-C interrupts the systems, those that are not finished count as failed.
+
     Args:
         jobs: The number of concurrent processes.
         time_limit: The maximum seconds per system, for all folds together.
         n_subgraphs: The number of small subgraphs on which marginals are compared with exact marginals; 0 disables the
             comparison.
         seed: The seed of the random subgraphs.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, before any system has predictions.
     """
     results: dict[str, SystemResult] = {}
     n_wanted = 0 if grounding.graph.numeric else n_subgraphs
@@ -291,9 +298,20 @@ def run_in_processes(
             name, n_left = tasks[finished.number].backend, n_left - 1
             results[name] = finished.value or SystemResult(error=_process_failure(name, finished.failure, time_limit))
             progress(f"{name} finished, {n_left} of {len(systems)} backends left")
+    except KeyboardInterrupt:
+        if not any(result.predictions for result in results.values()):
+            raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {name: results[name] for name in systems}
+    return {name: results.get(name) or _interrupted_result(name) for name in systems}
+
+
+def _interrupted_result(name: str) -> SystemResult:
+    """Return the result of a backend that Ctrl-C stopped."""
+    message = f"backend '{name}' was interrupted"
+    return SystemResult(
+        error=Diagnostic("E355", message, hint="repeat the command for the unfinished backends"), interrupted=True
+    )
 
 
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:

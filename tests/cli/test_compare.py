@@ -5,6 +5,8 @@ import sys
 import pytest
 from tables import write_tables
 
+from relcrf.evaluation import runner
+from relcrf.execution.isolated import IsolatedResult
 from relcrf.resources import resource_path
 
 WEBKB = resource_path("models", "webkb.rcrf")
@@ -47,6 +49,18 @@ def test_json_output(relcrf_json, chain):
     assert of["best"] == "pseudo" and set(of["backends"]) == {"majority", "pseudo"}
     gap = of["backends"]["majority"]["against_best"]["log_loss"]
     assert gap["low"] <= gap["value"] <= gap["high"] and len(gap["fold_interval"]) == 2
+
+
+def test_finished_backends_are_printed_after_an_interruption(relcrf_, chain, monkeypatch):
+    def run_and_interrupt(tasks, jobs, time_limit):
+        yield IsolatedResult(0, tasks[0]())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_isolated", run_and_interrupt)
+    model, data = chain
+    code, out, err = relcrf_("compare", model, "--data", data, "--backend", "local,pseudo", "--folds", 2)
+    assert code == 130 and "local *" in out and "'pseudo' was interrupted" in " ".join(out.split())
+    assert "the results cover the finished backends only" in err
 
 
 @pytest.mark.parametrize(

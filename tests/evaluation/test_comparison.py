@@ -13,8 +13,10 @@ from relcrf.backends.base import Monitor
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import make_backend
 from relcrf.errors import UsageError
+from relcrf.evaluation import runner
 from relcrf.evaluation.evaluations import compare, evaluate
 from relcrf.evaluation.exactness import JOINT_BITS, MAX_VARIABLES, measure_exactness, sample_subgraphs
+from relcrf.execution.isolated import IsolatedResult
 from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
@@ -109,6 +111,23 @@ def test_backend_that_dies_or_times_out_has_a_result(grounding, tmp_path, monkey
     found = compare(grounding, ["endless"], "random", time_limit=1.0, n_subgraphs=0)
     assert found.results["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
     sys.modules.pop("strangers", None)
+
+
+def test_finished_backends_are_kept_after_an_interruption(grounding, monkeypatch):
+    def run_and_interrupt(tasks, jobs, time_limit):
+        for number in finished:
+            yield IsolatedResult(number, tasks[number]())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_isolated", run_and_interrupt)
+    finished = [1]
+    found = compare(grounding, ["ess", "local"], "random,folds=2", n_subgraphs=0)
+    assert found.interrupted and found.predictions.systems == ("majority", "local")
+    assert found.results["ess"].status == "E355: backend 'ess' was interrupted"
+    assert found.results["local"].status == "converged"
+    finished = []
+    with pytest.raises(KeyboardInterrupt):
+        compare(grounding, ["ess", "local"], "random,folds=2", n_subgraphs=0)
 
 
 def test_invalid_comparisons_raise_error(grounding):

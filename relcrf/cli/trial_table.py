@@ -22,8 +22,7 @@ def print_choice(choice: BackendChoice) -> None:
         for row in choice.shown_trials
     ]
     columns = ("backend", "settings", "log-likelihood", "accuracy", "seconds")
-    n_labels = choice.summary.get("held_out_labels", 0)
-    print_table(f"candidates on {n_labels:,} held-out labels (*: chosen)", columns, rows)
+    print_table(f"candidates on {choice.labels_text} (*: chosen)", columns, rows)
     if choice.n_omitted:
         print_note(f"{choice.n_omitted:,} worse candidates are not shown; --json lists all")
     for text in choice.rejections:

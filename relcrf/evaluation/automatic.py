@@ -273,7 +273,7 @@ class _Search:
                 learned, calibration_labels=collect_calibration_labels(self.scored_problem, self.folds, predicted)
             )
         summary: dict[str, Any] = {
-            "held_out_labels": len(best.labels.log_probabilities),
+            "compared_training_labels" if self.in_sample else "held_out_labels": len(best.labels.log_probabilities),
             "calibrated_log_likelihood": best.score,
         }
         if local.labels is not None:

@@ -16,6 +16,7 @@ from relcrf.evaluation.predictions import LOCAL
 COMPARISON_VALUES = (
     "chosen_without_comparison",
     "held_out_labels",
+    "compared_training_labels",
     "calibrated_log_likelihood",
     "gain_over_local",
     "standard_error_of_gain",
@@ -65,6 +66,13 @@ class BackendChoice:
         return str(self.summary.get("chosen_without_comparison", ""))
 
     @property
+    def labels_text(self) -> str:
+        """The number and the kind of the labels on which the candidates were compared."""
+        if n_training := self.summary.get("compared_training_labels", 0):  # of a large graph
+            return f"{n_training:,} training labels"
+        return f"{self.summary.get('held_out_labels', 0):,} held-out labels"
+
+    @property
     def shown_trials(self) -> list[Mapping[str, Any]]:
         """The best candidates that accepted the problem, best first, with the chosen one and the best `local` included."""
         ranked = sorted(self._accepted, key=lambda row: -_score(row))
@@ -93,15 +101,16 @@ class BackendChoice:
         name = f"{self.backend} ({self.settings})" if self.settings else self.backend
         if self.reason:
             return f"auto trained {name} without a comparison: {self.reason}"
-        n_labels = f"{self.summary.get('held_out_labels', 0):,} held-out labels"
         gain, error = (float(self.summary.get(each, 0.0)) for each in ("gain_over_local", "standard_error_of_gain"))
-        difference = f"log-likelihood {gain:.4f} per label above that of local (standard error {error:.4f}, {n_labels})"
+        difference = (
+            f"log-likelihood {gain:.4f} per label above that of local (standard error {error:.4f}, {self.labels_text})"
+        )
         if self.backend != LOCAL:
             return f"auto chose {name}: {difference}"
         if all(row["backend"] == LOCAL for row in self.trials):
-            ending = f"no relation joins predicted values ({n_labels})"
+            ending = f"no relation joins predicted values ({self.labels_text})"
         else:
-            ending = f"relations do not improve the predictions of {n_labels}"
+            ending = f"relations do not improve the predictions of {self.labels_text}"
         if gain > 0.0:  # the settings include self-training, which the best `local` candidate does without
             ending = f"{difference.replace('local', 'local without self-training')}; {ending}"
         return f"auto chose {name}: {ending}"

@@ -194,7 +194,7 @@ def _section_steps(section: AbstractSection, explain: str, options: str) -> list
         out += _confusion_steps(name, section.confusion, explain, options)
     if isinstance(section, NumberSection):
         for variable, truth, mean, _, error, residual in section.errors.rows(1):
-            truth, mean, error = (f"{number:,.{section.decimals}f}" for number in (truth, mean, abs(error)))
+            truth, mean, error = (f"{number:{section.format}}" for number in (truth, mean, abs(error)))
             text = (
                 f"{variable} is predicted as {mean}, but its value is {truth}: the largest error, {error}, or "
                 f"{abs(residual):.1f} standard deviations. Examine the explanation, and check the value."

@@ -36,8 +36,8 @@ from relcrf.settings import setting_names
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
 """Fractions of the training labels on which the backend is trained for the learning curve, besides all labels."""
 
-TOO_FEW_LABELS = "E225"
-"""Code of the error of training on too few labels."""
+TOO_FEW_LABELS = ("E225", "E226")
+"""Codes of the errors of training on no or too few labels, and on fewer labels than the folds of the backend."""
 
 MAX_VALUES = 20
 """Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
@@ -328,7 +328,7 @@ def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> 
             try:
                 predicted, _ = predict_fold(problem, smaller, system, numbers=_number_backend(learned, system))
             except DataError as error:
-                if error.diagnostics[0].code != TOO_FEW_LABELS:
+                if error.diagnostics[0].code not in TOO_FEW_LABELS:
                     raise
             else:
                 yield n, predicted

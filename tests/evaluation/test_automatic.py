@@ -258,7 +258,8 @@ def test_a_large_graph_has_default_settings(monkeypatch, world):
     assert "calibration" not in learned.summary
     labelled = World(n=60, known=1.1)
     learned = choose(labelled.problem)
-    assert learned.summary["held_out_labels"] == 60 and len(learned.trials) == 3
+    assert learned.summary["compared_training_labels"] == 60 and "held_out_labels" not in learned.summary
+    assert len(learned.trials) == 3
     plain = learned.system.fit(labelled.problem, Monitor())
     np.testing.assert_array_equal(learned.vectors["weights"], plain.vectors["weights"])
 

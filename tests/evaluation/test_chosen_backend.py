@@ -47,6 +47,16 @@ def rejected(backend, reason):
             "labels",
         ),
         (
+            BackendChoice(
+                "ess",
+                "",
+                (trial("local", -0.375), trial("ess", -0.25)),
+                {"compared_training_labels": 60_000, "gain_over_local": 0.125, "standard_error_of_gain": 0.03},
+            ),
+            "auto chose ess: log-likelihood 0.1250 per label above that of local (standard error 0.0300, "
+            "60,000 training labels)",
+        ),
+        (
             BackendChoice("ess", "", (), {"chosen_without_comparison": "the graph exceeds the memory limit"}),
             "auto trained ess without a comparison: the graph exceeds the memory limit",
         ),

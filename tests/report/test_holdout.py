@@ -19,6 +19,8 @@ from relcrf.cli.options import HoldoutOptions
 from relcrf.evaluation.intervals import MIN_CLUSTERS, UNDEFINED, Clusters
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.evaluation.predictions import MeasureDifference
+from relcrf.evaluation.splits import random_folds
+from relcrf.report import holdout as holdout_module
 from relcrf.report import page
 from relcrf.report.calibration import measure_calibration
 from relcrf.report.confusion import MAX_STATES, count_confusions
@@ -198,6 +200,23 @@ def test_local_run_has_no_relational_gain(place, web):
     assert "compared with the local model" not in made.html and not [
         text for text in made.warnings if "not compared" in text
     ]
+
+
+def test_learning_curve_omits_fractions_with_fewer_labels_than_folds(monkeypatch):
+    """A backend may divide the labels into five folds; an eighth of 16 labels are two."""
+    model = relcrf.parse("domain D = { u, v } entity E { predict d : D } template s(e: E) over e.d")
+    grounding = model.ground(relcrf.Dataset({"e": {"id": range(20), "d": ["u", "v"] * 10}}))
+    hidden = np.arange(20) >= 16
+    predict_fold = holdout_module.predict_fold
+
+    def predict_with_folds(problem, fold, system, **options):
+        random_folds(fold.learning_problem(problem), 5, seed=0)
+        return predict_fold(problem, fold, system, **options)
+
+    monkeypatch.setattr(holdout_module, "predict_fold", predict_with_folds)
+    fit = api.fit(model, grounding, "local", hidden=hidden)
+    found = evaluate_holdout(fit, grounding, hidden, with_curve=True)
+    assert found.curve["E.d"]["labels"].tolist() == [8, 16]
 
 
 HOSTILE = "</style><script>alert(1)</script>"

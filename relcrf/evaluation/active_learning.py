@@ -27,7 +27,13 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.number_inference import infer_posterior
 from relcrf.backends.problems import query_problem
 from relcrf.evaluation.label_influence import label_influence
-from relcrf.evaluation.label_requests import N_NEIGHBOURS, AbstractRequest, AbstractRequests, find_candidates
+from relcrf.evaluation.label_requests import (
+    N_NEIGHBOURS,
+    AbstractRequest,
+    AbstractRequests,
+    find_affordable,
+    find_candidates,
+)
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
@@ -246,12 +252,11 @@ class LabelSelection:
     def select(self, costs: np.ndarray, budget: float) -> Iterator[SelectedLabel]:
         """Yield the candidates with the largest gain per cost, each given the candidates before it, within the budget."""
         is_left = np.ones(len(costs), dtype=bool)
-        while (affordable := is_left & (costs <= budget)).any():
+        while (affordable := find_affordable(costs, is_left, budget)).any():
             shared = np.zeros(len(costs)) if self.shared is None else self.shared.gains[self.shared_rows]
             gains = np.where(affordable, (self._graph_gains + shared) / costs, -np.inf)
             row = int(gains.argmax())
             is_left[row] = False
-            budget -= costs[row]
             yield self._add(row)
 
     def _add(self, row: int) -> SelectedLabel:

@@ -22,6 +22,9 @@ from relcrf.inference.result import Verdict
 N_NEIGHBOURS = 2
 """Number of most influenced variables that a reason names."""
 
+BUDGET_TOLERANCE = 1e-9
+"""Relative tolerance of sums of costs: three labels for 0.2 each cost 0.6."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractRequest:
@@ -160,6 +163,16 @@ def find_candidates(
         message = f"the budget of {budget:g} is less than the smallest cost of a label, {costs.min():g}"
         raise UsageError(Diagnostic("E448", message, hint="raise --budget"))
     return variables, costs
+
+
+def find_affordable(costs: np.ndarray, is_left: np.ndarray, budget: float) -> np.ndarray:
+    """Return the mask of the candidates whose cost does not exceed what the selected ones leave of the budget, shape (n,).
+
+    Args:
+        is_left: Mask of the candidates that are not selected, shape (n,).
+    """
+    rest = budget - costs[~is_left].sum()
+    return np.asarray(is_left & (costs <= rest + BUDGET_TOLERANCE * budget))
 
 
 def _block_mask(grounding: Grounding, block: VariableBlock) -> np.ndarray:

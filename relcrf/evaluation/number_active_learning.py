@@ -24,7 +24,13 @@ from relcrf.backends.number_model import NumberModel
 from relcrf.backends.problems import query_problem
 from relcrf.evaluation.active_learning import LabelRequests
 from relcrf.evaluation.active_learning import ask as ask_for_labels
-from relcrf.evaluation.label_requests import N_NEIGHBOURS, AbstractRequest, AbstractRequests, find_candidates
+from relcrf.evaluation.label_requests import (
+    N_NEIGHBOURS,
+    AbstractRequest,
+    AbstractRequests,
+    find_affordable,
+    find_candidates,
+)
 from relcrf.evaluation.number_evidence import format_number
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
@@ -179,22 +185,21 @@ def select(
         The row, the variances of all numbers before its value is known, and their reductions.
     """
     is_left = np.ones(len(rows), dtype=bool)
-    while (affordable := is_left & (costs <= budget)).any():
+    while (affordable := find_affordable(costs, is_left, budget)).any():
         best = int(np.where(affordable, selection.gains[rows] / costs, -np.inf).argmax())
         is_left[best] = False
-        budget -= costs[best]
         before = selection.variances
         yield int(rows[best]), before, selection.add(int(rows[best]))
 
 
 def _attribute_variances(problem: Problem, vectors: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the variance of the known numbers of each numeric attribute; the learned one if they are less than two."""
+    """Return the variance of the known numbers of each numeric attribute; the learned one if no two of them differ."""
     targets = problem.numbers
     assert targets is not None
     variances = np.exp(-NumberModel.from_vectors(vectors).weights.offset[:, 1])
     for k, (start, stop) in enumerate(targets.graph.numeric):
         known = targets.values[start:stop][problem.roles[start:stop] == Role.CLAMPED]
-        if len(known) and known.var() > 0.0:
+        if len(known) and np.ptp(known) > 0.0:  # the variance of equal numbers may be a rounding error
             variances[k] = known.var()
     return np.asarray(variances)
 

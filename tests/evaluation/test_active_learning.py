@@ -17,6 +17,7 @@ from relcrf.backends.propagation import LinkedProblem
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.active_learning import LabelSelection
 from relcrf.evaluation.label_influence import propagated_conditionals
+from relcrf.evaluation.label_requests import find_affordable
 from relcrf.learning.shared_features import SharedFeatureGain
 
 MODEL = """
@@ -210,6 +211,15 @@ def test_candidates_costs_and_budget():
     rates = [r.gain / r.cost for r in costly.requests]
     assert rates[0] == max(rates)
     assert (frame["topic"] == "").all()
+
+
+@pytest.mark.parametrize(("cost", "budget", "n"), [(0.2, 0.6, 3), (0.1, 0.7, 7), (0.1, 0.69, 6), (3.0, 9, 3)])
+def test_sums_of_costs_are_rounded(cost, budget, n):
+    """0.6 - 0.2 - 0.2 is less than 0.2 in floating-point arithmetic."""
+    costs, is_left = np.full(8, cost), np.ones(8, dtype=bool)
+    while (affordable := find_affordable(costs, is_left, budget)).any():
+        is_left[affordable.argmax()] = False
+    assert 8 - is_left.sum() == n
 
 
 def test_tuples_of_a_relation_are_requested():

@@ -175,6 +175,14 @@ def test_units_do_not_matter():
     assert found[1].expected_rmse == pytest.approx(1e6 * found[0].expected_rmse, rel=1e-3)
 
 
+def test_unit_of_gains_of_equal_numbers():
+    """Their computed variance, a rounding error, is not the unit; the learned variance is."""
+    tables = houses(20, 3, unknown=0.5)
+    tables["house"]["price"] = [None if each is None else 0.1 for each in tables["house"]["price"]]
+    fit, grounding = fitted(DECLARATIONS, tables)
+    assert 0.5 < fit.ask(grounding, 1).requests[0].gain < 10.0
+
+
 def test_large_graphs_and_many_weights_are_reported(monkeypatch):
     fit, grounding = fitted(DECLARATIONS + NEAR, houses(60, 1, unknown=0.5))
     exact = fit.ask(grounding, 5)

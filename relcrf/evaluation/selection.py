@@ -13,6 +13,7 @@ import numpy as np
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.joint_number_likelihood import joint_log_density
 from relcrf.backends.registry import make_backend
+from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.runner import predict_fold
 from relcrf.evaluation.splits import holdout_fold, random_fold, validation_fold
@@ -100,7 +101,7 @@ def select_settings(
         if fold.whole_components:
             querying = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
             configured = learned.configure(system)
-            evaluate = partial(joint_label_likelihood, configured)
+            evaluate = partial(joint_label_likelihood, configured, allow_nan=by != "log_likelihood")
             if querying.numbers is None:
                 joint = evaluate(querying, learned.vectors)
             else:
@@ -121,9 +122,21 @@ def select_settings(
     return SettingsSelection(settings_of_best, tuple(rows), fold.n_test, fold.whole_components, has_validation)
 
 
-def joint_label_likelihood(system: AbstractBackend, problem: Problem, vectors: dict[str, np.ndarray]) -> float:
-    """Return the log probability of the states of the free variables of a problem without numbers."""
-    return -problem.total_likelihood(system.joint_likelihood(problem, vectors))(vectors["weights"])[0]
+def joint_label_likelihood(
+    system: AbstractBackend, problem: Problem, vectors: dict[str, np.ndarray], *, allow_nan: bool = False
+) -> float:
+    """Return the log probability of the states of the free variables of a problem without numbers.
+
+    Args:
+        allow_nan: Whether the result may be nan because the inference method does not compute the log partition function.
+
+    Raises:
+        UsageError: The inference method does not compute it (E305).
+    """
+    spec = system.joint_likelihood(problem, vectors)
+    if isinstance(spec, WholeGraphSpec) and not allow_nan:
+        spec.require_log_partition()
+    return -problem.total_likelihood(spec)(vectors["weights"])[0]
 
 
 class StageCache(Monitor):

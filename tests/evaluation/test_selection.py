@@ -78,6 +78,24 @@ def test_whole_components_are_held_out_if_all_are_small():
         )
 
 
+def test_sampling_has_no_joint_likelihood():
+    text = "entity A { predict y : bool }\nrelation R(x: A, y: A)\ntemplate bias(a: A) over a.y\n"
+    model = relcrf.parse(f"{text}template link(a: A, b: A) where R(a, b) over a.y == b.y")
+    n = 60
+    tables = {
+        "a": {"id": range(n), "y": [k % 3 > 0 for k in range(n)]},
+        "r": {"x": [*range(0, n, 2)], "y": [*range(1, n, 2)]},
+    }
+    grounding = model.ground(tables)
+    sampling = {"inference": "gibbs", "sweeps": 20, "chains": 2}
+    with pytest.raises(UsageError, match=r"E305.*'gibbs' for joint log-likelihoods"):
+        api.joint_log_likelihood(model.fit(tables, "pseudo", **sampling), grounding)
+    with pytest.raises(UsageError, match=r"E305.*'gibbs' for joint log-likelihoods"):
+        api.select(grounding, "pseudo", {"l2": (0.1,)}, holdout=0.5, **sampling)
+    found = api.select(grounding, "pseudo", {"l2": (0.1,)}, holdout=0.5, by="accuracy", **sampling)
+    assert found.whole_components and likelihoods(found) == [-np.inf]
+
+
 def test_invalid_selection_raises_error(web):
     _, grounding, _ = web
     for options in ({"by": "luck"}, {"holdout": 1.0}, {"holdout": 0.0}):

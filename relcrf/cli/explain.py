@@ -15,7 +15,7 @@ from relcrf.cli.options import GroundingOptions, HoldoutOptions, OverrideSetOpti
 from relcrf.cli.output import parse_settings, print_json, print_line, print_note, print_notes, print_table
 from relcrf.cli.progress import show_progress
 from relcrf.evaluation.contributions import SOURCES, Contribution
-from relcrf.evaluation.explanation import CategoryExplanation, Explanation
+from relcrf.evaluation.explanation import MAX_DEPTH, CategoryExplanation, Explanation
 from relcrf.evaluation.flips import FlipSearch
 from relcrf.evaluation.number_explanation import NumberExplanation
 from relcrf.report import neighbourhood, waterfall
@@ -40,7 +40,7 @@ class ExplanationOptions:
     depth: Annotated[
         int,
         typer.Option(
-            "--depth", metavar="INT", min=1, max=5, help="Number of hops over which contributions are traced."
+            "--depth", metavar="INT", min=1, max=MAX_DEPTH, help="Number of hops over which contributions are traced."
         ),
     ] = 1
     top: Annotated[

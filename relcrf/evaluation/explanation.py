@@ -35,6 +35,9 @@ from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.attribution import MIN_PROBABILITY, log_odds_direction
 from relcrf.inference.result import Verdict
 
+MAX_DEPTH = 5
+"""Maximum number of edges that an explanation follows; the number of contributions grows exponentially with it."""
+
 
 @dataclass(frozen=True)
 class Explanation(ABC):

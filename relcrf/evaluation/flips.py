@@ -255,7 +255,10 @@ def _local_changes(
         return  # a computed value is not an item of evidence
     patterns = np.eye(len(direction)) if group.patterns is None else group.patterns
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
-    entries = tuple(entry for factor in factors for entry in group.features.row(int(factor)))
+    values: dict[int, float] = {}  # several bindings of a variable may have the same key
+    for feature, value in (entry for factor in factors for entry in group.features.row(int(factor))):
+        values[feature] = values.get(feature, 0.0) + value
+    entries = tuple((feature, value) for feature, value in values.items() if value != 0.0)
     evidence = _TemplateEvidence(
         case, group, name, case.grounding.templates[group.block], entries, matrix @ (direction @ patterns)
     )

@@ -24,7 +24,7 @@ from relcrf.backends.number_inference import JointPosterior
 from relcrf.backends.number_model import NumberModel
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.contributions import Contribution, FeatureContribution, Neighbour, merge_features
-from relcrf.evaluation.explanation import CategoryExplanation, Explanation, ExplanationCase, explain
+from relcrf.evaluation.explanation import MAX_DEPTH, CategoryExplanation, Explanation, ExplanationCase, explain
 from relcrf.evaluation.number_evidence import format_number, known_number
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.numeric_graph import NumericTargets, numeric_slots
@@ -134,8 +134,12 @@ def explain_prediction(
     """Explain the prediction of a category, see `explanation.explain`, or of a number.
 
     Raises:
-        UsageError: See `explanation.explain`; `against` or a depth is set for a number (E379).
+        UsageError: See `explanation.explain`; the depth is not between 1 and MAX_DEPTH (E356); `against` or a depth is set
+            for a number (E379).
     """
+    if not 1 <= depth <= MAX_DEPTH:
+        message = f"the depth of an explanation must be between 1 and {MAX_DEPTH}, not {depth}"
+        raise UsageError(Diagnostic("E356", message, hint="choose a depth such as 2"))
     if not case.block.is_numeric:
         return explain(case, against, depth)
     if against is not None:

@@ -288,6 +288,22 @@ def test_nearest_flip_has_minimal_changes(prior, changes):
     assert (found.nearest and [change.subject for change in found.nearest.changes]) == changes
 
 
+def test_a_value_of_several_bindings_is_removed_as_a_whole():
+    """Three linked entities have the word a, which supports x by 1 nat each; the prior opposes it."""
+    text = """domain D = { x, y } domain W = open entity E { predict d : D words : bag of W } relation L(a: E, b: E)
+    template prior(e: E) over e.d == x init -1.5 fixed
+    template t(e: E, f: E, w: W) where L(e, f) and w in f.words over e.d == x per w"""
+    words = pd.DataFrame({"e": [2, 3, 4, 2], "word": list("aaab")})
+    links = pd.DataFrame({"a": [1, 1, 1], "b": [2, 3, 4]})
+    entities = pd.DataFrame({"id": [1, 2, 3, 4], "d": [None, "x", "y", "x"]})
+    data = relcrf.Dataset({"e": entities, "e_word": words, "l": links})
+    fit = relcrf.parse(text).fit(data, "local")
+    fit = Fit(replace(fit.learned, vectors={"weights": np.array([-1.5, 1.0, 0.2])}))
+    found = fit.flips(data, "E/1")
+    assert [str(flip.changes[0]) for flip in found.single] == ["t a: 3 -> 0", "t b: 1 -> 0"]
+    assert found.nearest == found.single[0] and found.nearest.log_odds == pytest.approx(-1.3)
+
+
 def test_predicted_relations_and_cliques():
     text = """entity P
     relation F(x: P, y: P)

@@ -202,12 +202,12 @@ class _DuplicateIndex:
     Args:
         group: The group of each labelled variable with at least `MIN_FEATURES` features, shape (n_variables,); -1 for
             other variables.
-        states: The state of each variable, shape (n_variables,).
+        labels: The label of each labelled variable, shape (n_variables,): its state, or the rank of a number.
         near: The symmetric adjacency matrix of groups with nearly equal evidence, shape (n_groups, n_groups).
     """
 
     group: np.ndarray
-    states: np.ndarray
+    labels: np.ndarray
     near: csr_array
 
     @classmethod
@@ -225,7 +225,9 @@ class _DuplicateIndex:
         ]
         one, other = group[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])].T
         near = csr_array((np.ones(len(one)), (one, other)), shape=(len(first), len(first)))
-        return cls(group, grounding.states, near + near.T)
+        labels, is_number = grounding.states.astype(np.int64), ~np.isnan(grounding.numbers)
+        labels[is_number] = np.unique(grounding.numbers[is_number], return_inverse=True)[1]
+        return cls(group, labels, near + near.T)
 
     def count(self, test: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
         """Count test variables that have duplicates or near-duplicates among the training variables.
@@ -238,14 +240,14 @@ class _DuplicateIndex:
         test, training_rows = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
         if not len(test):
             return 0, 0, 0, 0, 0
-        group, state = self.group[test], self.states[test]
-        shape = (self.near.shape[0], int(self.states.max(initial=0)) + 1)
+        group, label = self.group[test], self.labels[test]
+        shape = (self.near.shape[0], int(self.labels.max(initial=0)) + 1)
         labels = csr_array(
-            (np.ones(len(training_rows)), (self.group[training_rows], self.states[training_rows])), shape=shape
+            (np.ones(len(training_rows)), (self.group[training_rows], self.labels[training_rows])), shape=shape
         )
         masks = []
         for table in (labels, self.near @ labels):
-            masks += [np.asarray(table.sum(axis=1))[group] > 0, np.asarray(table[group, state]) > 0]
+            masks += [np.asarray(table.sum(axis=1))[group] > 0, np.asarray(table[group, label]) > 0]
         is_duplicate, same_label, is_near, near_same_label = masks
         is_unique = ~is_duplicate
         return (
@@ -308,12 +310,12 @@ def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
 
 
 def held_out_label_warnings(learned: LearnedModel, n_labelled: int, run: str) -> list[str]:
-    """Return a warning if a run was trained on as many labels as there are, including the held-out ones.
+    """Return a warning if a run was trained on as many labels and numbers as there are, including the held-out ones.
 
     Args:
         run: The subject of the sentence.
     """
-    if learned.summary.get("variables") != n_labelled:
+    if learned.summary.get("variables", 0) + learned.summary.get("numbers", 0) != n_labelled:
         return []
     return [
         f"{run} was trained on {n_labelled:,} labels, which is the number of all labels in the data, including the held-out "

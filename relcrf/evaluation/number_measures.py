@@ -93,7 +93,8 @@ class ScoredNumbers:
         out = {name: float(weights @ values / total) for name, values in self.item_measures.items()}
         center = weights @ self.truth / total
         variance = float(weights @ (self.truth - center) ** 2 / total)
-        out["r2"] = 1.0 - out["squared_error"] / variance if variance > 0.0 else float("nan")
+        varies = np.ptp(self.truth[weights > 0.0]) > 0.0  # the variance of equal numbers may be a rounding error
+        out["r2"] = 1.0 - out["squared_error"] / variance if varies and variance > 0.0 else float("nan")
         out["rmse"] = math.sqrt(out["squared_error"])
         return {name: out[name] for name in names}
 

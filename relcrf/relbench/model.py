@@ -121,7 +121,7 @@ def _find_target(
     paths = [str(folder / part.path) for part in parts.values()]
     query += " FROM read_parquet(?, union_by_name = true)"
     ((n_values, low, high),) = connection.execute(query, [paths]).fetchall()
-    if kind == "BOOLEAN" or (kind in _NUMBERS and {low, high} <= {0, 1}):
+    if kind == "BOOLEAN" or (kind in _NUMBERS and n_values <= 2 and {low, high} <= {0, 1}):
         return column, "bool"
     if kind not in _NUMBERS:
         message = f"the target '{column}' of the task '{task}' is neither a class nor a number: its type is {kind}"

@@ -1,11 +1,13 @@
 """The leakage report: crossing factors, duplicates and unseen keys."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.evaluation.leakage import measure_leakage
+from relcrf.evaluation.leakage import held_out_label_warnings, measure_leakage
 from relcrf.evaluation.splits import Fold, make_folds
 
 MODEL = """
@@ -103,6 +105,26 @@ def test_duplicates_by_vectors():
     grounding = model.ground(relcrf.Dataset({"e": table}))
     found = measure_leakage(grounding, [fold_of(grounding, 0, 1)])
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1)
+
+
+def test_duplicates_of_numbers_have_the_same_label_if_they_are_equal():
+    text = "entity E { predict y : real  v : vector } template t(e: E) over e.y by 1, e.v"
+    values = np.repeat(np.random.default_rng(0).normal(size=(3, 8)), 2, axis=0)
+    table = pd.DataFrame({"id": range(6), "y": [0.5, 0.5, 1.0, 2.0, -3.0, 0.5]})
+    table[[f"v{k}" for k in range(8)]] = values
+    grounding = relcrf.parse(text).ground(relcrf.Dataset({"e": table}))
+    found = measure_leakage(grounding, [fold_of(grounding, 1, 3, 5)])
+    assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("summary", "warns"), [({"variables": 7}, True), ({"numbers": 7}, True), ({"variables": 4, "numbers": 3}, True),
+                           ({"variables": 6}, False), ({"variables": 4, "numbers": 2}, False), ({}, False)]
+)  # fmt: skip
+def test_training_on_all_labels_gives_a_warning(summary, warns):
+    """Categories and numbers are labels."""
+    learned = SimpleNamespace(summary=summary)
+    assert bool(held_out_label_warnings(learned, 7, "the run")) == warns
 
 
 def test_duplicates_by_inputs_of_learned_features():

@@ -18,6 +18,8 @@ from relcrf.evaluation.evaluations import evaluate
 from relcrf.evaluation.group_measures import VariableGroups, measure_groups
 from relcrf.evaluation.number_measures import NUMBER_MEASURES, ScoredNumbers
 from relcrf.evaluation.predictions import MAJORITY
+from relcrf.evaluation.runner import predict_frequencies
+from relcrf.evaluation.splits import make_folds
 
 PRICE, KIND = "House.price", "House.kind"
 TABLES = houses(100, 0, unknown=0.1, links=2.0)
@@ -70,6 +72,17 @@ def test_measures_that_are_undefined(scored):
     assert math.isnan(one.measures()["r2"]) and one.measures(names=["mae"]) == {"mae": abs(one.truth - one.means)[0]}
     nothing = ScoredNumbers(*np.empty((3, 0)))
     assert nothing.score().n == 0 and math.isnan(nothing.measures()["crps"])
+
+
+def test_equal_numbers_have_no_variance(scored):
+    """The sum of ten times 0.1 is not 1, so that the computed variance of equal numbers is 1e-34."""
+    assert math.isnan(replace(scored, truth=np.full(40, 0.1)).measures()["r2"])
+    table = {"id": range(40), "y": np.full(40, 0.1)}
+    grounding = relcrf.parse("entity E { predict y : real } template t(e: E) over e.y").ground(
+        relcrf.Dataset({"e": table})
+    )
+    numbers = predict_frequencies(grounding, make_folds(grounding, "random")[0]).numbers
+    assert numbers is not None and (numbers.marginals.deviations == 1.0).all()
 
 
 @pytest.fixture(scope="module")

@@ -125,3 +125,11 @@ def test_regression_is_learned(dataset, tmp_path):
     (numbers,) = evaluation.predictions.scored_by_fold("local", "Task.points")
     assert len(numbers.truth) == N_DRIVERS
     assert numbers.measures()["r2"] > 0.8
+
+
+def test_fractions_are_numbers(dataset):
+    """A rate from 0 to 1 is not a truth value."""
+    for path in dataset.glob("tasks/driver-dnf/*.parquet"):
+        query = f"SELECT date, driverId, (driverId % 5) / 4 AS rate FROM '{path}'"
+        save(dataset / "tasks" / "driver-rate" / path.name, query, None, {"driverId": "drivers"}, "date")
+    assert "predict rate : real" in convert_task(dataset, "driver-rate").text

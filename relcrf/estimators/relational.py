@@ -23,6 +23,7 @@ from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.model.types import BOOL_VALUES
 from relcrf.prediction import Prediction, find_variable_block
 from relcrf.progress_reporting import progress_monitor
 from relcrf.proposal.draft import propose_model
@@ -466,7 +467,7 @@ def _label_codes(block: VariableBlock, y: np.ndarray) -> np.ndarray:
     Raises:
         DataError: if a label is not a value of the attribute.
     """
-    texts = [_label_text(label) for label in y.tolist()]
+    texts = [_label_text(label, block.values) for label in y.tolist()]
     message = f"'{{}}' is not a value of {block.name}"
     return _find_positions(texts, block.values, message, f"the values are {listing(block.values)}").astype(np.int32)
 
@@ -484,13 +485,19 @@ def _find_positions(texts: Sequence[str], values: Sequence[str], message: str, h
     return np.array([position[text] for text in texts], dtype=np.int64)
 
 
-def _label_text(label: Any) -> str:
-    return str(label).lower() if isinstance(label, bool) else str(label)
+def _label_text(label: Any, values: Sequence[str]) -> str:
+    """Return the value of an attribute that a label denotes: 0 and 1 may be truth values, and 2.0 the value `2`."""
+    text = str(label).lower() if isinstance(label, bool) else str(label)
+    if text in values or not isinstance(label, int | float):
+        return text
+    if tuple(values) == BOOL_VALUES and label in (0, 1):
+        return BOOL_VALUES[int(label)]
+    return str(int(label)) if float(label).is_integer() else text
 
 
 def _convert_values(values: Sequence[str], y: np.ndarray) -> np.ndarray:
     """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings."""
-    labels = {_label_text(label): label for label in y.tolist()}
+    labels = {_label_text(label, values): label for label in y.tolist()}
     kind = type(next(iter(labels.values()), ""))
     converted = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
     return np.array(converted, dtype=None if len({type(value) for value in converted}) == 1 else object)
@@ -502,8 +509,8 @@ def _sort_order(values: list[Any]) -> list[int]:
 
 
 def _convert_value(kind: type, value: str) -> Any:
-    if kind is bool:
-        return value == "true"
+    if value in BOOL_VALUES and issubclass(kind, int | float):
+        return kind(value == "true")
     try:
         return kind(value)
     except (TypeError, ValueError):  # e.g. a date is not made from a text

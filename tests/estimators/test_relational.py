@@ -201,6 +201,29 @@ def test_labels_keep_their_type():
     assert set(both.predict(hidden)) == {"E.t", "E.n"}
 
 
+@pytest.mark.parametrize(
+    ("attribute", "labels", "classes"),
+    [
+        ("t", [1, 0, 1], [0, 1]), ("t", [1, 1, 1], [0, 1]), ("t", [1.0, 0.0, 1.0], [0.0, 1.0]),
+        ("n", [1.0, 2.0, 1.0], [1.0, 2.0, 3.0]), ("t", [np.True_, np.False_, np.True_], [False, True]),
+    ],
+)  # fmt: skip
+def test_numbers_denote_truth_values_and_whole_numbers(attribute, labels, classes):
+    """pandas reads truth values as 0 and 1, and whole numbers beside missing ones as real numbers."""
+    text = """
+    entity E { predict t : bool  predict n : 1..3  r : real }
+    template a(e: E) over e.t by 1, e.r
+    template b(e: E) over e.n by 1, e.r
+    """
+    tables = {"e": pd.DataFrame({"id": [5, 6, 7, 8], "r": [1.0, -1.0, 2.0, -2.0]}).assign(t=None, n=None)}
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute=attribute, backend="local")
+    found = estimator.fit([5, 6, 7], np.array(labels))
+    assert found.classes_.tolist() == classes and found.classes_.dtype == np.array(labels).dtype
+    assert found.score([5, 7], np.array([labels[0], labels[2]])) == 1.0
+    with pytest.raises(relcrf.DataError, match="E366"):
+        estimator.fit([5], np.array([7]))
+
+
 def test_labels_may_be_dates():
     text = """
     domain D = { "2024-01-01", "2024-01-02", other }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,16 +39,18 @@ class SparkExecutor(AbstractExecutor):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        ranges = self._partition(list(shards))
-        broadcast = self._context.broadcast(work)
         try:
-            results = ranges.mapPartitions(partial(_run_partition, broadcast)).collect()
-        except (PySparkException, Py4JError) as error:
+            ranges = self._partition(list(shards))
+            broadcast = self._context.broadcast(work)
+            try:
+                results = ranges.mapPartitions(partial(_run_partition, broadcast)).collect()
+            finally:
+                with suppress(Py4JError, OSError):  # it would replace the error of the work
+                    broadcast.destroy()
+        except (PySparkException, Py4JError, OSError) as error:  # OSError: Spark's process has ended
             hint = "check the log of the executors; if memory was exhausted, use more executors or smaller shards"
             message = "Spark could not process the shards"
             raise UsageError(Diagnostic("E364", message, hint=hint, notes=error_reasons(error))) from error
-        finally:
-            broadcast.destroy()
         for result in results:
             if isinstance(result, RelcrfError):
                 raise result

@@ -6,8 +6,8 @@ import atexit
 import os
 import shutil
 import sys
-import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.environment import SINGLE_THREAD, temporary_environment
+from relcrf.execution.temporary import new_temporary_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,8 +66,16 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
             message = f"Spark does not start at master '{master}'"
             raise UsageError(Diagnostic("E361", message, hint=hint, notes=error_reasons(error))) from None
     session.sparkContext.setLogLevel("ERROR")
-    atexit.register(session.stop)  # runs before the folder is removed; no effect on a stopped session
+    atexit.register(_stop, session)  # runs before the folder is removed; no effect on a stopped session
     return session
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop a session; its process may have ended, e.g. for lack of memory."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        session.stop()
 
 
 def require_spark() -> None:
@@ -137,13 +146,13 @@ def _local_variables(scratch: Path) -> dict[str, str]:
 
 @cache
 def _scratch_folder() -> Path:
-    """Return the folder of this process for the files of a local Spark; the folder is removed when this process exits.
+    """Return the folder of this process for the files of a local Spark; the folder is removed when this process exits or,
+    if it is killed, when the next one starts.
 
     The subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
     site-packages, and Spark would have no folder for its logging configuration.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="relcrf-spark-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    scratch = new_temporary_folder(sys)
     spec = find_spec("pyspark")
     assert spec is not None and spec.submodule_search_locations
     conf = scratch / "home" / "conf"

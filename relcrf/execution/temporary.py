@@ -42,7 +42,7 @@ def new_temporary_folder(owner: object) -> Path:
     """
     remove_stale_folders_once(tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-    weakref.finalize(owner, _remove, folder, _write_lock(folder))
+    weakref.finalize(owner, _remove_in_process, os.getpid(), folder, _write_lock(folder))
     return folder
 
 
@@ -84,6 +84,12 @@ def temporary_folder() -> Iterator[Path]:
         yield new_temporary_folder(owner)
     finally:
         del owner  # removes the folder
+
+
+def _remove_in_process(process: int, folder: Path, lock: int | None) -> None:
+    """Remove a folder of a process; do nothing in a forked child, which inherits the owners of its parent's folders."""
+    if os.getpid() == process:
+        _remove(folder, lock)
 
 
 def _remove(folder: Path, lock: int | None) -> None:

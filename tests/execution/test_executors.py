@@ -12,6 +12,7 @@ from collections import Counter
 from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -252,6 +253,26 @@ def test_repeated_failure_in_spark_raises_e364(spark, shards):
     assert problem.code == "E364"
     assert "ZeroDivisionError: three" in problem.notes
     assert f"in shard {shards[3]}" in problem.notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended_before", [False, True])
+def test_ended_spark_raises_e364(shards, ended_before):
+    """When the process of Spark has ended, Python cannot connect to it, also to remove the broadcast work."""
+    from py4j.protocol import Py4JError
+
+    refused = ConnectionRefusedError(111, "Connection refused")
+    context = MagicMock(defaultParallelism=2)
+    if ended_before:
+        context.broadcast.side_effect = refused
+    results = context.parallelize.return_value.cache.return_value.mapPartitions.return_value
+    results.collect.side_effect = Py4JError("Answer from Java side is empty")
+    context.broadcast.return_value.destroy.side_effect = refused
+    with pytest.raises(UsageError) as raised:
+        SparkExecutor(MagicMock(sparkContext=context)).map(process, shards)
+    (problem,) = raised.value.diagnostics
+    assert problem.code == "E364"
+    assert problem.notes == ("[Errno 111] Connection refused" if ended_before else "Answer from Java side is empty",)
 
 
 def learn_and_kill(executor, shards, learned, victim):

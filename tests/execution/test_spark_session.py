@@ -12,6 +12,7 @@ import relcrf
 from relcrf.errors import UsageError
 from relcrf.execution import spark_session as module
 from relcrf.execution.spark_session import spark_session
+from relcrf.execution.temporary import LOCK_NAME, remove_stale_folders
 
 START = """
 import sys
@@ -62,3 +63,13 @@ def test_missing_pyspark_raises_e360(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"E360.*pyspark(.|\n)*relcrf\[spark\]"):
         spark_session("local[1]")
+
+
+def test_folder_of_spark_is_locked(monkeypatch, tmp_path):
+    """The lock proves that the process lives, so that the next one removes the folder of a killed process."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = module._scratch_folder.__wrapped__()
+    assert (folder / LOCK_NAME).exists() and (folder / "home" / "conf").is_dir()
+    remove_stale_folders(tmp_path)
+    assert folder.exists()

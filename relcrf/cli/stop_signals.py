@@ -12,6 +12,7 @@ from types import FrameType
 
 from relcrf.cli.dropped_signals import resend_dropped_signals
 from relcrf.cli.signal_watcher import watch_signals
+from relcrf.execution.interruption import INTERRUPT_MERGE_SECONDS
 
 TERMINATION_SIGNALS: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
@@ -20,10 +21,6 @@ TERMINATION_SIGNALS: tuple[signal.Signals, ...] = tuple(
 MERGE_SECONDS = 1.0
 """Seconds during which several termination signals count as one: both the system and the shell send SIGHUP when a terminal is
 closed, and the second would interrupt the storage of the state."""
-
-
-INTERRUPT_MERGE_SECONDS = 0.3
-"""The same for SIGINT: `timeout` sends it to the process group and to the supervisor, which forwards it."""
 
 
 class TerminationSignal(KeyboardInterrupt):

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from relcrf.data.ambiguous_names import find_ambiguous_names
 from relcrf.data.bag_coder import BagCoder
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.coding import find_duplicate_rows, integer_sql, required_sql, text_sql
@@ -103,6 +104,10 @@ class _Binder(BagCoder):
         declared = (*self.spec.entities, *self.spec.relations, *self.spec.random_relations)
         bags = [(e, a) for e in self.spec.entities for a in e.attributes if isinstance(a.type, Bag)]
         self.dataset.read_tables([*(d.name for d in declared), *(n for bag in bags for n in bag_table_names(*bag))])
+        tables = self.dataset.tables
+        self.problems += find_ambiguous_names(
+            self.spec, tables, lambda table: table.location, lambda table, name: table.column_type(name).endswith("[]")
+        )
         self._repair_rows()
         for domain in (*self.spec.domains, *self.spec.inline_domains):
             self._bind_domain(domain)

@@ -41,6 +41,7 @@ from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import count_missing_texts, replace_missing_texts
 from relcrf.data.readers.postgres import SCHEMES, list_tables, mask_url, read_query, read_tables, url_problem
 from relcrf.data.readers.structures import spread_structures
+from relcrf.data.readers.words import add_words
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.sandbox import run_queries
 from relcrf.data.source_repairs import repair_duplicates
@@ -199,8 +200,8 @@ class Dataset:
             return replace(reader, table=name, stored=self._stored_formats)
         source, texts = entry.source, entry.missing
         csv = source.csv if isinstance(source, FileEntry) else None
-        stored = tuple(each for each in self._stored_formats if each.column not in entry.formats)
-        reader = replace(reader, format=csv or reader.format, table=name, stored=stored)
+        reader = replace(reader, format=csv or reader.format, table=name, stored=self._stored_formats)
+        reader = replace(reader, converted=frozenset(entry.formats))
         return (
             replace(reader, missing=texts, missing_location=entry.missing_location)
             if isinstance(texts, Mapping)
@@ -367,9 +368,7 @@ class Dataset:
             source_tables |= {result.name: result for result in results}
         for entry in content.tables:
             table = source_tables[entry.name]
-            if isinstance(entry.source, QueryEntry):
-                table = self._convert_cells(table, entry)
-            self._add_table(table, entry)
+            self._add_table(self._convert_cells(table, entry) if isinstance(entry.source, QueryEntry) else table, entry)
 
     def _read_entry(self, entry: TableEntry) -> SourceTable:
         """Return the table of a manifest entry that is not a query."""
@@ -413,7 +412,8 @@ class Dataset:
         if not (isinstance(entry.source, FileEntry) and entry.source.csv):  # their reader has replaced the texts
             table = replace_missing_texts(table, entry.missing, self.connection, entry.missing_location)
         table = convert_formats(table, entry.formats, entry.formats_location, self.connection)
-        return pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
+        table = pad_with_zeros(table, entry.digits, entry.digits_location, self.connection)
+        return add_words(table, entry.words, entry.words_location, self.connection)
 
     def _read_entry_file(self, path: Path, entry: TableEntry, source: FileEntry) -> SourceTable:
         """Return the table of one file of a manifest entry."""
@@ -468,7 +468,7 @@ class Dataset:
             self.notes.append(note)
         if entry is not None:
             csv = entry.source.csv if isinstance(entry.source, FileEntry) else None
-            stated = [csv and asdict(csv), entry.missing, *filter(None, (entry.digits, entry.formats))]
+            stated = [csv and asdict(csv), entry.missing, *filter(None, (entry.digits, entry.formats, entry.words))]
             reading = json.dumps(stated) if any(stated) else ""
             table = replace(table, policies=entry.policies, reading=reading)
         self.tables[fold_name(source_table.name)] = (

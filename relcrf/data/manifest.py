@@ -52,6 +52,7 @@ _TABLE_KEYS: dict[str, type | UnionType] = {
     "missing": list | dict,
     "digits": dict,
     "formats": dict,
+    "words": dict,
     "key": str,
     "duplicates": str,
     "orphans": str,
@@ -169,6 +170,7 @@ class TableEntry:
             are in its `CsvFormat` instead. `missing_location` is the span of the key.
         digits: The number of digits of codes with leading zeros, by column of the source; `digits_location` is its span.
         formats: The formats of numbers and dates, by column of the source; `formats_location` is its span.
+        words: The columns of texts of the source, by name of the column of their words; `words_location` is its span.
     """
 
     name: str
@@ -184,6 +186,8 @@ class TableEntry:
     digits_location: Span | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     formats_location: Span | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+    words_location: Span | None = None
 
 
 def is_applicable(mapping: str, data: Path) -> bool:
@@ -357,6 +361,8 @@ class _ManifestReader:
             digits_span,
             entry.get("formats", {}),
             self.locations.find(*path, "formats"),
+            entry.get("words", {}),
+            self.locations.find(*path, "words"),
         )
 
     def _read_source(

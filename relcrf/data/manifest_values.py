@@ -53,7 +53,7 @@ def format_value(value: Any) -> str:
 
 
 def row_problems(entry: Mapping[str, Any]) -> list[ValueProblem]:
-    """Return the invalid values of `missing`, `digits`, `formats` and the policies in the entry of a table."""
+    """Return the invalid values of `missing`, `digits`, `formats`, `words` and the policies in the entry of a table."""
     problems = []
     missing = entry.get("missing", [])
     for column, texts in missing.items() if isinstance(missing, dict) else [("", missing)]:
@@ -69,6 +69,10 @@ def row_problems(entry: Mapping[str, Any]) -> list[ValueProblem]:
         if expected := format_problem(format):
             message = f"the format of '{column}' must be {expected}, not {format_value(format)}"
             problems.append(ValueProblem(message, 'write formats = { column = "%d.%m.%Y" }', ("formats", column)))
+    for column, text in entry.get("words", {}).items():
+        if not isinstance(text, str):
+            message = f"'{column}' must be the name of a column of texts, not {format_value(text)}"
+            problems.append(ValueProblem(message, 'write words = { title_words = "title" }', ("words", column)))
     for policy, values in POLICIES.items():
         if entry.get(policy, "error") not in values:
             hint = suggestion(entry[policy], values) or f"write one of {listing(values)}"

@@ -6,6 +6,10 @@ import weakref
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+INTERRUPT_MERGE_SECONDS = 0.3
+"""Seconds during which several SIGINT count as one: `timeout` sends it to the process group and to the supervisor, which
+forwards it."""
+
 
 class Interruptible(Protocol):
     """A connection whose query another thread can interrupt."""

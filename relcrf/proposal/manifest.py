@@ -55,13 +55,19 @@ class ManifestBuilder:
     formats: dict[TableFile, dict[str, str]] = field(default_factory=dict)
     elements: dict[str, tuple[TableProfile, tuple[str, str], str]] = field(default_factory=dict)
     """Tables of the elements of list columns, as triples (table of the lists, query before and after its rows, comment)."""
+    words: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The columns of texts by the name of the column of their words, for each table by its folded name."""
     is_needed: bool = False
     names: NamePool = field(default_factory=NamePool)
+    _sources: dict[TableFile, str] = field(default_factory=dict)
+    """The names by which queries read files."""
     _entry_policies: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     _entry_keys: dict[str, str] = field(default_factory=dict)
     """The keys of entries whose duplicates are repaired before queries read the rows."""
     _query_columns: dict[str, dict[str, str]] = field(default_factory=dict)
     """For queries, the names of columns in the model and in the result of the query, if they differ."""
+    _complete_queries: set[str] = field(default_factory=set)
+    """The tables defined by queries whose results contain all columns of their file."""
 
     def add_policy(self, owner: str, policy: str, value: str, comment: str) -> None:
         """Add a policy for the rows of a table or for a reference `table.column`; comments on one policy are joined."""
@@ -102,12 +108,10 @@ class ManifestBuilder:
         if table.name in self.elements:
             return f"({self._elements_sql(table)})"
         file = self.file_of(table)
-        source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
-        if source is None or source == table.name:
-            source = next((n for n, (f, _) in self.files.items() if f == file and n != table.name), None)
-        if source is None:
-            source = self.names.reserve(f"{table.name}_rows")
-            self.files[source] = (file, {})
+        if file not in self._sources:
+            self._sources[file] = self.names.reserve(f"{table.name}_rows")
+            self.files[self._sources[file]] = (file, {})
+        source = self._sources[file]
         if table.name in self.repeated_keys:
             self._entry_keys[source] = self.repeated_keys[table.name]
             self._entry_policies.setdefault(source, {})["duplicates"] = self.policies[table.name]["duplicates"]
@@ -151,10 +155,20 @@ class ManifestBuilder:
             policies = {k: v for k, v in self.policies.get(table.name, {}).items() if k != "duplicates"}
             renamed = next((c for n, (_, c) in self.files.items() if fold_name(n) == fold_name(name)), {})
             sql = f"SELECT * FROM {self.query_source(table)}"
+            self._complete_queries.add(name)
             self.files = {n: entry for n, entry in self.files.items() if fold_name(n) != fold_name(name)}
         join = f"LEFT JOIN (\n{rows}\n) AS e ON e.entity = h.{quoted(renamed.get(key, key))}"
         self.add_query(name, f"SELECT h.*, {columns}\nFROM (\n{sql}\n) AS h\n{join}", comment, columns=renamed)
         self._entry_policies[name] = policies
+
+    def has_all_columns(self, name: str) -> bool:
+        """Return True if a table of the model has all columns of its file."""
+        return name not in self.queries or name in self._complete_queries
+
+    def add_words(self, name: str, words: dict[str, str]) -> None:
+        """Add columns of the words of texts to a table; `words` maps their names to the columns of the texts."""
+        self.words[fold_name(name)] = words
+        self.is_needed = True
 
     def to_toml(self, model: str) -> str:
         """Return the manifest as TOML."""
@@ -174,6 +188,7 @@ class ManifestBuilder:
                 lines.append(f"formats = {toml_value(self.formats[file])}")
             if file in self.digits:
                 lines.append(f"digits = {toml_value(self.digits[file])}")
+            lines += self._words_lines(name)
             if name in self._entry_keys:
                 lines.append(f"key = {toml_value(self._entry_keys[name])}")
             lines += self._policy_lines(name)
@@ -182,9 +197,14 @@ class ManifestBuilder:
             lines += ["", f"# {escape_unprintable(comment)}", f"[tables.{toml_key(name)}]", f"sql = {toml_value(sql)}"]
             if self._query_columns[name]:
                 lines.append(f"columns = {toml_value(self._query_columns[name])}")
+            lines += self._words_lines(name)
             lines += self._policy_lines(name)
             lines += ["open = true"] * (name in self.open_tables)
         return "\n".join(lines) + "\n"
+
+    def _words_lines(self, entry: str) -> list[str]:
+        words = self.words.get(fold_name(entry))
+        return [f"words = {toml_value(words)}"] if words else []
 
     def _policy_lines(self, entry: str) -> list[str]:
         policies = self._entry_policies.get(entry, {})

@@ -24,7 +24,7 @@ from relcrf.model import spec as s
 from relcrf.model.types import AttributeType, Bag, Bool, Date, Datetime, DomainType, Integer, Real, String, Time, Vector
 from relcrf.serving import cells
 from relcrf.serving.cells import FastPathUnavailable
-from relcrf.serving.request import RequestTable
+from relcrf.serving.request_table import RequestTable
 
 DUCKDB_TYPES: dict[AttributeType, str] = {
     Real(): "DOUBLE",

@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 
 from relcrf import __version__
 from relcrf.data.names import bag_table_names, bag_value_names, state_column_names
-from relcrf.model.spec import AttributeDeclaration, EnumeratedDomain, ModelSpec, RangeDomain
+from relcrf.model.spec import AttributeDeclaration, EnumeratedDomain, ModelSpec, RangeDomain, fold_name
 from relcrf.model.types import AttributeType, Bag, Bool, Date, Datetime, DomainType, Integer, Real, String, Time, Vector
+from relcrf.serving.request import RequestSchema
+from relcrf.serving.text_columns import TextColumn
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON schema."""
@@ -30,13 +32,14 @@ STATUSES = {
     "413": "The body is too large, or contains too many requests.",
     "415": "The content type is not application/json.",
     "422": "The tables, a name or an argument is invalid.",
+    "500": "An internal error, of which the log of the service contains the details.",
     "503": "Too many requests wait; the header Retry-After contains the seconds after which to send the request again.",
     "504": "The request was not processed within the time limit.",
 }
 """The statuses of errors of the POST routes."""
 
 
-def openapi_document(spec: ModelSpec, attributes: Sequence[str], *, has_stored_tables: bool) -> dict[str, Any]:
+def openapi_document(schema: RequestSchema, attributes: Sequence[str], *, has_stored_tables: bool) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of the service.
 
     Args:
@@ -102,7 +105,7 @@ def openapi_document(spec: ModelSpec, attributes: Sequence[str], *, has_stored_t
                 ],
                 "responses": _responses(
                     {"type": "object", "properties": {"variables": {"type": "array", "items": {"type": "object"}}}},
-                    {status: STATUSES[status] for status in ("503", "504")},
+                    {status: STATUSES[status] for status in ("500", "503", "504")},
                 ),
             }
         }
@@ -110,7 +113,7 @@ def openapi_document(spec: ModelSpec, attributes: Sequence[str], *, has_stored_t
         "openapi": "3.1.0",
         "info": {"title": f"relcrf: predictions of {', '.join(attributes)}", "version": __version__},
         "paths": paths,
-        "components": {"schemas": {**_table_schemas(spec), **_message_schemas(has_stored_tables)}},
+        "components": {"schemas": {**_table_schemas(schema), **_message_schemas(has_stored_tables)}},
     }
 
 
@@ -200,12 +203,22 @@ def _message_schemas(has_stored_tables: bool) -> dict[str, Schema]:
     }
 
 
-def _table_schemas(spec: ModelSpec) -> dict[str, Schema]:
+def _table_schemas(schema: RequestSchema) -> dict[str, Schema]:
     """Return a schema of the rows of each table, and the schema `Tables` of a request."""
+    spec = schema.spec
     rows: dict[str, Schema] = {}
     for entity in spec.entities:
         scalars = [a for a in entity.attributes if not isinstance(a.type, Bag) and not a.latent]
-        rows[entity.name.lower()] = _row({entity.key: KEY}, _attribute_columns(spec, scalars))
+        found = schema.text_columns.get(fold_name(entity.name), ())
+        texts = {text.name: _text_schema(text) for text in found if not text.is_read}
+        bags = {a.name: _list_schema(spec, a.type) for a in entity.attributes if isinstance(a.type, Bag)}
+        row = _row({entity.key: KEY}, {**_attribute_columns(spec, scalars), **bags, **texts})
+        numbered = {
+            f"^{a.name}_?[0-9]+$": {"type": "number", "description": f"A number of the vector {a.name}."}
+            for a in scalars
+            if isinstance(a.type, Vector)
+        }
+        rows[entity.name.lower()] = {**row, "patternProperties": numbered} if numbered else row
         for attribute in entity.attributes:
             if isinstance(attribute.type, Bag):
                 value = {bag_value_names(attribute)[1]: _value_schema(spec, DomainType(attribute.type.domain))}
@@ -235,6 +248,15 @@ def _row(required: Mapping[str, Schema], optional: Mapping[str, Schema]) -> Sche
 
 def _attribute_columns(spec: ModelSpec, attributes: Sequence[AttributeDeclaration]) -> dict[str, Schema]:
     return {attribute.name: _value_schema(spec, attribute.type) for attribute in attributes}
+
+
+def _list_schema(spec: ModelSpec, bag: Bag) -> Schema:
+    items = _value_schema(spec, DomainType(bag.domain))
+    return {"type": ["array", "null"], "items": items, "description": "Values of a bag, instead of a table of the bag."}
+
+
+def _text_schema(text: TextColumn) -> Schema:
+    return {"type": ["string", "null"], "description": f"Text whose words are the bag {text.bag}."}
 
 
 def _argument_schema(spec: ModelSpec, type_name: str) -> Schema:

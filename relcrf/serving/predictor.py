@@ -29,8 +29,9 @@ from relcrf.execution.blas_threads import SingleThreadedBlas
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.serving.cells import FastPathUnavailable
-from relcrf.serving.request import RequestSchema, RequestTable
+from relcrf.serving.request import RequestSchema
 from relcrf.serving.request_grounder import RequestGrounder
+from relcrf.serving.request_table import RequestTable
 
 MAX_TIMED_REQUESTS = 10_000
 """Maximum number of recent requests whose response times are stored for the report."""
@@ -83,7 +84,8 @@ class Predictor:
         learned = self._fit.learned
         self._settings = settings
         self._backend = learned.configure_backend(**settings)
-        self._request_schema = RequestSchema(learned.spec)
+        self.request_schema = RequestSchema(learned.spec, learned.mapping)
+        """The tables and columns that requests can have."""
         self._idle_grounders: SimpleQueue[RequestGrounder] = SimpleQueue()
         self._lock = threading.Lock()
         self._seconds: deque[float] = deque(maxlen=MAX_TIMED_REQUESTS)
@@ -123,7 +125,7 @@ class Predictor:
         """
         started = time.perf_counter()
         query = self._query(attribute, coverage)
-        result, reason = self._predict_request(self._request_schema.read(tables), query)
+        result, reason = self._predict_request(self.request_schema.read(tables), query)
         self._record(time.perf_counter() - started, reason)
         return result
 
@@ -145,7 +147,7 @@ class Predictor:
         tables: dict[int, dict[str, RequestTable]] = {}
         for k, request in enumerate(requests):
             try:
-                tables[k] = self._request_schema.read(request)
+                tables[k] = self.request_schema.read(request)
             except RelcrfError as error:
                 results[k] = error
         if len(tables) > 1:
@@ -178,7 +180,7 @@ class Predictor:
             UsageError: The variable is unknown.
             DataError: See `predict`.
         """
-        request = self._request_schema.read(tables)
+        request = self.request_schema.read(tables)
         options: dict[str, Any] = {"against": against, "depth": depth, **self._settings}
         try:
             with self._borrow_grounder() as grounder:

@@ -10,30 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from relcrf.data.ambiguous_names import find_ambiguous_names
 from relcrf.data.frame import Frame
-from relcrf.data.names import NamedColumns, bag_table_names, bag_value_names, state_column_names, vector_column_pattern
+from relcrf.data.names import bag_table_names, bag_value_names, state_column_names, vector_column_pattern
 from relcrf.data.store import is_utf8, same_name_error
 from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec, fold_name
 from relcrf.model.types import Bag, Vector
+from relcrf.serving.request_table import RequestTable
+from relcrf.serving.text_columns import TextSplitter, find_text_columns
 
 PLAIN_TYPES = (str, int, float, bool, type(None))
 """Types of cells that need no conversion."""
-
-
-@dataclass(frozen=True)
-class RequestTable(NamedColumns):
-    """A table of a request.
-
-    Args:
-        columns: Columns of equal length, by name.
-    """
-
-    name: str
-    columns: Mapping[str, list[Any]]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
 
 
 @dataclass(frozen=True)
@@ -57,10 +45,16 @@ class ExpectedTable:
 
 
 class RequestSchema:
-    """The tables and columns that requests to a model can have."""
+    """The tables and columns that requests to a model can have.
 
-    def __init__(self, spec: ModelSpec) -> None:
+    Args:
+        mapping: The section `tables` of the manifest of the training data, from which the columns of texts are known.
+    """
+
+    def __init__(self, spec: ModelSpec, mapping: str | None = None) -> None:
         self.spec = spec
+        self.text_columns = find_text_columns(spec, mapping)
+        self._splitter = TextSplitter(self.text_columns)
 
     @cached_property
     def tables(self) -> dict[str, ExpectedTable]:
@@ -104,9 +98,12 @@ class RequestSchema:
                 raise same_name_error(name, f"table '{other.name}'", f"table '{name}'")
             table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             _require_unicode(table)
+            table = self._splitter.split(table)
             if isinstance(value, Mapping | list | tuple):
                 _require_known_columns(table, expected)
             request[fold_name(name)] = table
+        if problems := [*find_ambiguous_names(self.spec, request, lambda table: f"table '{table.name}'", _has_lists)]:
+            raise DataError(problems)
         self._add_missing_tables(request)
         return request
 
@@ -115,10 +112,14 @@ class RequestSchema:
         for entity in self.spec.entities:
             own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:
-                if isinstance(attribute.type, Bag) and own_table.column(attribute.name) is None:
-                    names = bag_table_names(entity, attribute)
-                    if not any(fold_name(name) in request for name in names):
-                        self._add_empty(request, names[0])
+                if not isinstance(attribute.type, Bag):
+                    continue
+                names = bag_table_names(entity, attribute)
+                if (column := own_table.column(attribute.name)) is not None:
+                    lists = own_table.columns[column]
+                    lists[:] = ([] if cell is None else cell for cell in lists)  # a column of nulls has no lists
+                elif not any(fold_name(name) in request for name in names):
+                    self._add_empty(request, names[0])
         for relation in self.spec.relations:
             self._add_empty(request, relation.name)
 
@@ -146,6 +147,10 @@ def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None
             message = f"the model does not read a column '{column}' of '{table.name}'"
             hint = suggestion(column, columns) or f"the model reads the columns {listing(columns)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
+
+
+def _has_lists(table: RequestTable, column: str) -> bool:
+    return all(isinstance(cell, list | None) for cell in table.columns[column])
 
 
 def _require_unicode(table: RequestTable) -> None:

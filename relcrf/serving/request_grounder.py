@@ -24,7 +24,7 @@ from relcrf.model.text_similarity import text_similarities
 from relcrf.serving.bound_request import BoundRequest
 from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.coding import CodedRequest, Vocabulary, code_request, code_requests, join_requests
-from relcrf.serving.request import RequestTable
+from relcrf.serving.request_table import RequestTable
 from relcrf.serving.separability import is_separable, open_predicted_domains
 
 MAX_FETCHED_ROWS = 1_000_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
@@ -14,6 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.execution.interruption import INTERRUPT_MERGE_SECONDS
 
 _STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Signals after which the server stops, as far as the system has them."""
@@ -99,6 +102,8 @@ class _GracefulServer(Server):
         super().__init__(config)
         self._on_start = on_start
         self.received: list[int] = []
+        self._interrupted_at = math.inf
+        """Time of the first SIGINT, in seconds of a monotonic clock."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -118,7 +123,10 @@ class _GracefulServer(Server):
             signal.set_wakeup_fd(wakeup)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop after the requests in flight, or at once if a second SIGINT arrives later than the copies of the first."""
         self.received.append(sig)
-        if self.should_exit and self.received.count(signal.SIGINT) > 1:
-            self.force_exit = True
+        if sig == signal.SIGINT:
+            now = time.monotonic()
+            self._interrupted_at = min(self._interrupted_at, now)
+            self.force_exit |= self.should_exit and now > self._interrupted_at + INTERRUPT_MERGE_SECONDS
         self.should_exit = True

@@ -28,15 +28,13 @@ from starlette.routing import Route
 from relcrf.backends.calibration_labels import require_coverage
 from relcrf.data.dataset import Dataset
 from relcrf.errors import Diagnostic, RelcrfError, listing, suggestion
+from relcrf.evaluation.explanation import MAX_DEPTH
 from relcrf.serving.openapi import openapi_document
 from relcrf.serving.predictor import MAX_TIMED_REQUESTS
 from relcrf.serving.served_run import INTERNAL_ERROR, LoadedRun, ServedRun
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
 logger = logging.getLogger("relcrf.serving")
-
-MAX_DEPTH = 5
-"""Maximum number of hops of an explanation, as in `relcrf explain`."""
 
 FREEZE_AFTER_BATCHES = 50
 """Number of batches with a run after which the existing objects are excluded from garbage collection."""
@@ -260,9 +258,10 @@ class _Service:
         }
 
     async def _describe(self, request: Request) -> Any:
-        loaded = self._served.loaded
-        spec, attributes = loaded.fit.learned.spec, loaded.predictor.attributes
-        return openapi_document(spec, attributes, has_stored_tables=self._has_stored_tables)
+        predictor = self._served.loaded.predictor
+        return openapi_document(
+            predictor.request_schema, predictor.attributes, has_stored_tables=self._has_stored_tables
+        )
 
     @property
     def _has_stored_tables(self) -> bool:
@@ -287,7 +286,7 @@ class _Service:
             message = f"the body did not arrive within {self._limits.seconds:g} seconds"
             raise _invalid(408, message, "send the whole body") from None
         try:
-            return json.loads(body, parse_constant=_reject_constant)
+            return json.loads(body, parse_constant=_reject_constant, object_pairs_hook=_unique_members)
         except (ValueError, RecursionError) as error:
             reason = "too deeply nested" if isinstance(error, RecursionError) else str(error)
             raise _invalid(400, f"the body is not valid JSON: {reason}", "send a JSON object of tables") from None
@@ -435,6 +434,15 @@ def _read_coverage(request: Request) -> float | None:
 def _reject_constant(name: str) -> None:
     """Raise an error for NaN and infinite numbers, which Python accepts in JSON against the standard."""
     raise ValueError(f"{name} is not a number of JSON; write null for a missing number")
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; raise an error if a name is repeated, of which Python would use the last value."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has several members with the name {name!a}")
+    return members
 
 
 def _read_explanation_task(body: Any) -> ExplanationTask:

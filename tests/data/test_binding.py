@@ -54,6 +54,16 @@ def problem(folder, **changes):
     return found.value.diagnostics[0]
 
 
+@pytest.mark.parametrize(
+    ("count", "message"), [("many", "'many' is not a count such as 3"), (None, "a count is missing")]
+)
+def test_invalid_count_of_a_bag_is_reported(tmp_path, count, message):
+    words = [{"pet": "a", "word": "meow", "count": "2"}, {"pet": "c", "word": "wuff", "count": count}]
+    found = problem(tmp_path, pet_words=words)
+    assert (found.code, found.message, found.location.row) == ("E215", message, 2)
+    assert "None" not in found.hint
+
+
 def test_binding_codes_all_attribute_types(tmp_path):
     found = bound(tmp_path)
     assert found.sizes == {"Pet": 3}
@@ -164,6 +174,7 @@ def with_value(row, column, value):
         ("E215", {"pet": with_value(1, "legs", "3.5")}, "'3.5' is not a whole number", "row 2, column 'legs'"),
         ("E215", {"pet": with_value(1, "tame", "maybe")}, "'maybe' is not true or false", "row 2, column 'tame'"),
         ("E215", {"pet": with_value(1, "born", "31.1.20")}, "'31.1.20' is not a date", "row 2, column 'born'"),
+        ("E215", {"pet": with_value(1, "born", "infinity")}, "'infinity' is not a date", "row 2, column 'born'"),
         ("E217", {"pet": with_value(1, "shape_1", None)}, "is not 2 finite numbers", "row 2, column 'shape_1'"),
         ("E214", {"pet": [*pets()["pet"], pets()["pet"][0]]}, "two rows of Pet have the key 'a'", "row 4, column 'id'"),
         (
@@ -179,6 +190,18 @@ def with_value(row, column, value):
             {"likes": [{"who": "a", "whom": "b", "score": "1"}, {"who": "a", "whom": "b", "score": "2"}]},
             "a tuple of Likes occurs more than once, with different values of 'score'",
             "likes.csv, row 2, column 'score'",
+        ),
+        (
+            "E205",
+            {"likes": [{"who": "a", "whom": "b", "w_ho": "c", "score": "1"}]},
+            "likes.csv have the name 'who': 'who' and 'w_ho'",
+            "likes.csv",
+        ),
+        (
+            "E205",
+            {"pet_word": [{"pet": "a", "word": "w"}]},
+            "the bag Pet.words has two sources",
+            "pet_word.csv",
         ),
         ("E212", {"likes": [{"who": "a", "whom": "b"}]}, "the table of Likes has no column 'score'", "likes.csv"),
     ],

@@ -14,6 +14,7 @@ from tables import small_web
 import relcrf
 from relcrf.resources import resource_path
 from relcrf.serving import Predictor
+from relcrf.serving.openapi import openapi_document
 
 NEW = {
     "page": [{"id": "new"}, {"id": "p1", "category": "course"}, {"id": "p2", "category": "staff"}],
@@ -122,6 +123,11 @@ def test_texts_with_blanks_take_the_slow_path(run):
         ({"page": {"id": 1, "words": "\udfff"}}, "E203", "is not Unicode"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
         ({"page": {"id": 1}, "Page": {"id": 2}}, "E205", "two tables have the name 'Page'"),
+        ({"page": [{"id": 1, "category": None, "Category": "staff"}]}, "E205", "'category' and 'Category'"),
+        ({"page": [{"id": 1, "category": None}, {"Id": 2}]}, "E205", "'id' and 'Id'"),
+        ({"page": pd.DataFrame({"id": [1], "category": "staff", "CATEGORY": "course"})}, "E205", "'CATEGORY'"),
+        ({"page": {"id": 1}, "page_words": [], "page_word": {"page": 1, "word": "w"}}, "E205", "has two sources"),
+        ({"page": {"id": 1, "words": ["w"]}, "page_words": []}, "E205", "the column 'words' of table 'page'"),
         ({"page": pd.DataFrame([[1, "course", None]], columns=["id", "category", "category"])}, "E203", "two columns"),
         ({"page": pd.Series({"id": 1})}, "E203", "has type Series"),
     ],
@@ -130,6 +136,12 @@ def test_invalid_request_raises_data_error(predictor, tables, code, message):
     with pytest.raises(relcrf.DataError, match=message) as caught:
         predictor.predict(tables)
     assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize("depth", [0, 6])
+def test_invalid_depth_raises_usage_error(predictor, depth):
+    with pytest.raises(relcrf.UsageError, match=rf"E356.*between 1 and 5, not {depth}"):
+        predictor.explain(NEW, "Page/new", depth=depth)
 
 
 def test_unknown_attribute_or_run_raises_error(predictor, tmp_path):
@@ -287,3 +299,23 @@ def test_very_large_requests_take_the_slow_path():
     rows += [{"id": k, "t": True, "r": k / 10} for k in range(1200, 11_000)]
     np.testing.assert_allclose(predictor.predict({"e": rows})["p_true"], large, rtol=1e-9)
     assert predictor.report().reasons == {"the request is large": 1}
+
+
+def test_openapi_describes_lists_and_numbered_columns():
+    text = "domain D = { x, y }\ndomain W = open\nentity E { predict d : D  v : vector  w : bag of W }\n"
+    model = relcrf.parse(f"{text}template t(e: E) over e.d by e.v\ntemplate word(e: E) over e.d by e.w")
+    rows = {"id": [1, 2], "d": ["x", "y"], "v": [[1.0, 2.0], [0.0, 1.0]], "w": [["a"], ["b"]]}
+    predictor = Predictor(model.fit({"e": rows}, "local"))
+    document = openapi_document(predictor.request_schema, predictor.attributes, has_stored_tables=True)
+    row = document["components"]["schemas"]["Row.e"]
+    assert row["properties"]["w"]["type"] == ["array", "null"]
+    assert row["properties"]["w"]["items"] == {"type": ["string", "integer", "null"]}
+    assert list(row["patternProperties"]) == ["^v_?[0-9]+$"]
+    assert all("500" in responses for responses in _responses(document) if len(responses) > 1)
+    listed = predictor.predict({"e": {"id": 1, "v": [1.0, 2.0], "w": None}}).rows()
+    assert predictor.predict({"e": {"id": 1, "v_0": 1, "v_1": 2, "w": None}}).rows() == listed
+    assert predictor.predict({"e": {"id": 1, "v": [1.0, 2.0], "w": []}}).rows() == listed
+
+
+def _responses(document):
+    return [operation["responses"] for path in document["paths"].values() for operation in path.values()]

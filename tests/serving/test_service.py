@@ -5,10 +5,12 @@ import gc
 import http.client
 import json
 import shutil
+import signal
 import socket
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pandas
 import pytest
@@ -19,7 +21,7 @@ from tables import small_web
 
 import relcrf
 from relcrf.resources import resource_path
-from relcrf.serving.server import LOOPBACK_NAMES, accepted_hosts, is_loopback, open_socket
+from relcrf.serving.server import LOOPBACK_NAMES, _GracefulServer, accepted_hosts, is_loopback, open_socket
 from relcrf.serving.service import ServiceLimits, create_app
 from relcrf.serving.work_queue import QueueFullError, WorkQueue
 
@@ -139,6 +141,7 @@ def test_explanations_of_requests_and_of_stored_tables(port, fit, web):
         ("POST", "/predict", b"\xff\xfe", 400, "E460", "not valid JSON"),
         ("POST", "/predict", b"[" * 100_000, 400, "E460", "too deeply nested"),
         ("POST", "/predict", b"1" * 5000, 400, "E460", "not valid JSON"),
+        ("POST", "/predict", b'{"page": [], "page": []}', 400, "E460", "several members with the name 'page'"),
         ("POST", "/predict", b"", 400, "E460", "not valid JSON"),
         ("POST", "/predict", {"pages": []}, 422, "E248", "does not read a table 'pages'"),
         ("POST", "/predict", {"\ud800": []}, 422, "E248", "does not read a table"),
@@ -433,6 +436,17 @@ def test_queue_continues_after_an_exception():
         await queue.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("seconds", "is_forced"), [(0.01, False), (1.0, True)])
+def test_copies_of_an_interrupt_do_not_force_the_exit(monkeypatch, seconds, is_forced):
+    """`timeout` sends SIGINT to the group of a process, and its parent forwards it."""
+    times = iter((10.0, 10.0 + seconds))
+    server = _GracefulServer(uvicorn.Config(None, log_config=None), lambda: None)
+    monkeypatch.setattr("relcrf.serving.server.time", SimpleNamespace(monotonic=lambda: next(times)))
+    for _ in range(2):
+        server.handle_exit(signal.SIGINT, None)
+    assert (server.should_exit, server.force_exit) == (True, is_forced)
 
 
 def test_loopback_addresses():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import duckdb
+
 from relcrf.data.store import Store, quoted
-from relcrf.errors import Diagnostic
+from relcrf.errors import DataError, Diagnostic, Span, listing, suggestion
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,27 @@ class SourceTable:
             names = ", ".join(map(quoted, (number, *columns)))
             numbered_scan = f"(SELECT {number}, {selected} FROM {numbered_scan} AS numbered({names}))"
         return replace(self, scan=f"(SELECT {selected} FROM {self.scan} AS plain)", numbered_scan=numbered_scan)
+
+
+def require_columns(
+    table: SourceTable, names: Iterable[str], location: Span | None, connection: duckdb.DuckDBPyConnection
+) -> dict[str, str]:
+    """Return DuckDB's types of all columns of a table, by name.
+
+    Args:
+        names: The columns that a manifest names.
+        location: The manifest's statement of these columns.
+
+    Raises:
+        DataError: The table lacks one of these columns (E232).
+    """
+    rows = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
+    types = {str(name): str(column_type) for name, column_type, *_ in rows}
+    for name in names:
+        if name not in types:
+            hint = suggestion(name, types) or f"its columns are {listing(types)}"
+            raise DataError(Diagnostic("E232", f"{table.location} has no column '{name}'", location, hint))
+    return types
 
 
 class AbstractReader(ABC):

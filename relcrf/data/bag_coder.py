@@ -98,8 +98,10 @@ class BagCoder(ColumnCoder):
             amount = scalar_conversion(table, count_column, Real()).converted
             bad = find_bad_rows(self.connection, table, count_column, f"coalesce(abs({amount}) > 1e30, true)")
             if bad:
-                message = f"'{bad.value}' is not a count such as 3"
-                hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table, count_column)}"
+                message, hint = "a count is missing", "each row needs a count; write 1 for a single item"
+                if bad.examples[0][1] is not None:
+                    message = f"'{bad.value}' is not a count such as 3"
+                    hint = f"counts must be finite numbers{manifest_hint(bad.value, Real(), table, count_column)}"
                 self.problems.append(bad.diagnostic("E215", message, table, count_column, hint))
         row_filter = f"{text_sql(table, value_column)} IS NOT NULL"
         if code is not None and not self.problems:

@@ -13,9 +13,13 @@ from relcrf.model.types import AttributeType, Date, Datetime, Integer, Real
 
 _DATE_FORMATS = (
     *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%d-%m-%y"),
+    *("%m-%d-%Y", "%y-%m-%d"),
     *("%Y%m%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%Y.%m.%d"),
 )
-"""Formats that are tried on a cell; the first two may both match."""
+"""Formats of dates that are tried on a cell; several may match, such as the first two."""
+
+_TIME_FORMATS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+"""Formats of the times that may follow the date in a cell of the type `datetime`."""
 
 _MISSING = re.compile(r"[-.?#/]+|#?n[/.]?[av]|nil|none|null|nan|unknown|missing|tbd", re.IGNORECASE)
 """Regular expression of texts that usually stand for a missing value."""
@@ -38,8 +42,8 @@ def manifest_hint(value: str, kind: AttributeType | None, table: RawTable, colum
     lines: list[str] = []
     if isinstance(kind, Real | Integer):
         lines = _number_lines(text)
-    elif isinstance(kind, Date):
-        lines = [f'dates = "{format}"' for format in _DATE_FORMATS if _is_date(text, format)][:2]
+    elif isinstance(kind, Date | Datetime):
+        lines = [f'dates = "{format}"' for format in _date_formats(text, kind)]
     return f"; or write {' or '.join(lines)} below [tables.{table.name}.csv] in dataset.toml" if lines else ""
 
 
@@ -52,21 +56,27 @@ def _format_hint(text: str, kind: AttributeType | None, table: RawTable, column:
         }
         formats = [lines[line] for line in _number_lines(text) if line in lines]
     elif isinstance(kind, Date | Datetime):
-        formats = [format for format in _DATE_FORMATS if _is_date(text, format)][:2]
+        formats = _date_formats(text, kind)
     stated = [f"formats = {toml_value({column: format})}" for format in formats]
     return f"; or write {' or '.join(stated)} below [tables.{table.name}] in dataset.toml" if stated else ""
 
 
 def _number_lines(text: str) -> list[str]:
     """Return the lines that accept a text as a number."""
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text):
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+", text):
         return ['thousands = ","', 'decimal = ","']
     if re.fullmatch(r"[+-]?(\d+|\d{1,3}([.' \xa0\u202f]\d{3})+),\d+", text):
         return ['decimal = ","']
     for separator, pattern in ((",", ","), ("'", "'"), (" ", "[ \xa0\u202f]"), (".", "[.]")):
-        if re.fullmatch(rf"[+-]?\d{{1,3}}({pattern}\d{{3}})+([.,]\d+)?", text):
+        if re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}({pattern}\d{{3}})+([.,]\d+)?", text):
             return [f'thousands = "{separator}"']
     return []
+
+
+def _date_formats(text: str, kind: Date | Datetime) -> list[str]:
+    """Return at most two formats that accept a text."""
+    times = _TIME_FORMATS if isinstance(kind, Datetime) else ("",)
+    return [each for date in _DATE_FORMATS for time in times if _is_date(text, each := date + time)][:2]
 
 
 def _is_date(text: str, format: str) -> bool:

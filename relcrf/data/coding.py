@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from relcrf.data.cell_texts import MAX_EXACT_INTEGER, REAL_TYPES, cell_text_sql
 from relcrf.data.dataset import quoted
 from relcrf.data.raw_table import RawTable
 from relcrf.data.store import literal, trimmed_sql
@@ -18,10 +19,6 @@ MAX_SHOWN_ROWS = 3
 """Maximum number of bad rows that a diagnostic lists; further bad rows are only counted."""
 
 WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-REAL_TYPES = ("DOUBLE", "FLOAT")
-
-MAX_EXACT_INTEGER = 9e15
-"""A double represents every integer up to this bound exactly; the largest such bound is 2**53, about 9.007e15."""
 
 MIN_NANOSECOND_TEXT = len("1-1-1 0:0:0.0000001")
 """Length of the shortest text of a timestamp with more than six decimal places."""
@@ -55,15 +52,7 @@ def text_sql(table: RawTable, column: str) -> str:
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         return trimmed_sql(cell if column_type == "VARCHAR" else f"CAST({cell} AS VARCHAR)")
-    if column_type in REAL_TYPES:
-        # A data frame stores an integer column with missing values as floats: 5 as 5.0, and a missing value as NaN.
-        is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
-        whole = f"CASE WHEN {is_whole} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
-        return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
-    text = f"CAST({cell} AS VARCHAR)"
-    if column_type.startswith("DECIMAL") and not column_type.endswith(",0)"):
-        return f"rtrim(rtrim({text}, '0'), '.')"  # the key 12 of a DECIMAL(38,10) is written as 12.0000000000
-    return text
+    return cell_text_sql(cell, column_type)
 
 
 def required_sql(code: str, condition: str = "true") -> str:
@@ -77,16 +66,19 @@ def integer_sql(text: str) -> str:
 
 
 def _instant_sql(text: str) -> str:
-    """Return SQL that converts a text to a timestamp in UTC; NULL if it is not one or has nanoseconds, which are cut."""
+    """Return SQL that converts a text to a timestamp in UTC; NULL if it is not one or has nanoseconds, which are cut.
+
+    A year must have four digits: DuckDB would read 15/06/24 as a day of the year 15.
+    """
     is_exact = f"length({text}) < {MIN_NANOSECOND_TEXT} OR NOT regexp_matches({text}, '[.][0-9]{{6}}[0-9]*[1-9]')"
-    return f"(CASE WHEN {is_exact} THEN TRY_CAST({text} AS TIMESTAMPTZ) END)"
+    has_year = f"regexp_matches({text}, '^[0-9]{{4,}}[^0-9]')"
+    return f"(CASE WHEN {has_year} AND ({is_exact}) THEN TRY_CAST({text} AS TIMESTAMPTZ) END)"
 
 
 def date_sql(text: str) -> str:
     """Return SQL that converts a text to DATE; NULL if it is not a date or has a time of day other than midnight."""
     day = f"TRY_CAST({text} AS DATE)"
-    is_plain = f"length({text}) = {len('2024-01-31')} AND NOT contains({text}, ' ') AND NOT contains({text}, 'T')"
-    return f"(CASE WHEN {is_plain} THEN {day} WHEN {_instant_sql(text)} = {day} THEN {day} END)"
+    return f"(CASE WHEN {text} LIKE '____-__-__' THEN {day} WHEN {_instant_sql(text)} = {day} THEN {day} END)"
 
 
 def time_sql(text: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 
+from relcrf.data.cell_texts import cell_text_sql
 from relcrf.data.readers.base import ParquetFile, SourceTable, StoredFormat
 from relcrf.data.row_repairs import MAX_FILE_ROWS
 from relcrf.data.store import literal, quoted
@@ -26,6 +27,8 @@ def union_files(
 ) -> SourceTable:
     """Return the union of the files that match a pattern, with a column for each folder such as `year=2024`.
 
+    A column that has texts in some of the files has texts in all of them, as in tables with columns of one type.
+
     Args:
         partitions: The values in the names of folders, for each file.
         tables: The table of each file.
@@ -36,8 +39,10 @@ def union_files(
     columns: list[str] = []
     parquet_files: list[ParquetFile] = []
     scans = []
-    for number, (table, partition) in enumerate(zip(tables, partitions, strict=True)):
-        names = [str(row[0]) for row in connection.execute(f"DESCRIBE FROM {table.scan}").fetchall()]
+    types = [_column_types(table.scan, connection) for table in tables]
+    kinds = {name: {each.get(name) for each in types} for name in types[0]}
+    texts = {name for name, found in kinds.items() if "VARCHAR" in found and len(found) > 1}
+    for number, (table, partition, names) in enumerate(zip(tables, partitions, types, strict=True)):
         values = {key: value for key, value in partition.items() if key not in names}
         cells = [f"{'NULL::VARCHAR' if v is None else literal(v)} AS {quoted(key)}" for key, v in values.items()]
         parquet_files += [replace(file, constants=json.dumps(values)) for file in table.parquet_files]
@@ -50,12 +55,14 @@ def union_files(
             hint = f"it {verb} the column '{unequal[0]}'; use a pattern that leaves the file out"
             raise DataError(Diagnostic("E212", message, DataLocation(table.location), hint, notes))
         row = f"{number * MAX_FILE_ROWS} + row_number() OVER () AS {row_column}"
-        inner = f"(SELECT {', '.join([row, '*', *cells])} FROM {table.scan})"
-        scans.append((inner, f"(SELECT {', '.join(['*', *cells])} FROM {table.scan})"))
+        converted = ", ".join(f"{cell_text_sql(quoted(c), names[c])} AS {quoted(c)}" for c in names if c in texts)
+        own_cells = f"* REPLACE ({converted})" if converted else "*"
+        inner = f"(SELECT {', '.join([row, own_cells, *cells])} FROM {table.scan})"
+        scans.append((inner, f"(SELECT {', '.join([own_cells, *cells])} FROM {table.scan})"))
     selected = ", ".join(map(quoted, columns))
     numbered = " UNION ALL ".join(f"SELECT {row_column}, {selected} FROM {s}" for s, _ in scans)
     plain = " UNION ALL ".join(f"SELECT {selected} FROM {scan}" for _, scan in scans)
-    counts = {t.note: sum(t.note == other.note for other in tables) for t in tables if t.note}
+    counts = Counter(t.note for t in tables if t.note)
     note = "; ".join(f"{note} in {count:,} of {len(tables):,} files" for note, count in counts.items())
     formats = listing(dict.fromkeys(t.format for t in tables))
     return SourceTable(
@@ -70,6 +77,11 @@ def union_files(
         csv_formats=_common_formats(tables),
         parquet_files=tuple(parquet_files) if all(t.parquet_files for t in tables) else (),
     )
+
+
+def _column_types(scan: str, connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return DuckDB's type of each column of a table expression."""
+    return {str(name): str(kind) for name, kind, *_ in connection.execute(f"DESCRIBE FROM {scan}").fetchall()}
 
 
 def _common_formats(tables: Sequence[SourceTable]) -> tuple[StoredFormat, ...]:

@@ -17,7 +17,7 @@ from relcrf.data.extras import import_extra
 from relcrf.data.store import io_error_reason, is_utf8, literal
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.execution.interruption import register_connection
-from relcrf.files import atomic_path, make_folder, require_suffix
+from relcrf.files import atomic_path, require_suffix, require_writable_folder
 from relcrf.text.html_table import html_table
 
 _COPY_OPTIONS = {
@@ -38,6 +38,7 @@ def require_writable(path: Path) -> None:
     """Create the folder of a file that `Frame.write` will write; call this before long work, to raise errors early.
 
     Raises:
+        OSError: The folder is not writable.
         UsageError: The suffix is unknown, the path is a folder or not UTF-8, or pyarrow is needed but not installed.
     """
     if not is_utf8(str(path)):
@@ -45,7 +46,7 @@ def require_writable(path: Path) -> None:
     require_suffix(path, (*_COPY_OPTIONS, *_ARROW_SUFFIXES), "rows.csv")
     if path.suffix in _ARROW_SUFFIXES:
         import_extra("pyarrow", "frames", f"'{path.name}'")
-    make_folder(path.parent)
+    require_writable_folder(path.parent)
 
 
 NOTEBOOK_ROWS = 20
@@ -153,10 +154,16 @@ class Frame:
 
 
 def frame_of(columns: Iterable[tuple[str, np.ndarray]]) -> Frame:
-    """Return a table; a key or attribute may have the name of another column, but columns must not overwrite each other."""
+    """Return a table in which underscores are appended to names that equal earlier ones, or differ from them only in case.
+
+    A key or attribute may have the name of another column, and values such as `Yes` and `yes` of one attribute may be the names
+    of two columns; files do not distinguish case.
+    """
     out: dict[str, np.ndarray] = {}
+    taken: set[str] = set()
     for name, column in columns:
-        while name in out:
+        while name.lower() in taken:
             name += "_"
+        taken.add(name.lower())
         out[name] = column
     return Frame(out)

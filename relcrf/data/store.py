@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -175,6 +176,9 @@ _OUT_OF_MEMORY = "Out of Memory Error"
 DISK_FULL = "No space left on device"
 """The operating system's message for a full disk, which is part of DuckDB's message."""
 
+MAX_NOTE = 200
+"""Maximum number of characters of a line of DuckDB's message in a note; the message may contain a row of the file."""
+
 _NOT_FILE_ERRORS = (
     duckdb.BinderException,
     duckdb.CatalogException,
@@ -200,6 +204,8 @@ def report_file_errors(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         raise database_error(str(path), error) from None
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise file_access_error(error) from None
         raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
 
 
@@ -223,7 +229,7 @@ def report_read_errors(location: str) -> Iterator[None]:
             raise file_access_error(error) from None
         if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
             raise
-        notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
+        notes = tuple(line[:MAX_NOTE] for line in str(error).splitlines() if line.strip())[:3]
         raise unreadable_error(location, notes=notes) from None
 
 

@@ -49,6 +49,18 @@ def test_prediction_columns_have_unique_names():
     assert list(found.table("probability").columns)[:4] == ["id", "probability", "probability_", "joint"]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_files_have_a_column_for_each_of_two_values_that_differ_in_case(tmp_path, suffix):
+    model = relcrf.parse("domain D = { Yes, yes, no } entity E { predict d : D }\ntemplate t(e: E) over e.d")
+    rows = pd.DataFrame({"id": range(5), "d": ["Yes", "Yes", "yes", "no", None]})
+    table = model.fit({"e": rows}, "local").predict({"e": rows}).table()
+    names = ["id", "d", "probability", "joint", "p_Yes", "p_yes_", "p_no"]
+    assert list(table.columns) == names and table["p_Yes"][0] > table["p_yes_"][0]
+    path = tmp_path / f"found{suffix}"
+    table.write(path)
+    assert list((pd.read_csv(path) if suffix == ".csv" else pd.read_json(path, lines=True)).columns) == names
+
+
 @pytest.mark.parametrize(
     ("content", "code"),
     [

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import sqlite3
+import struct
 import subprocess
 import sys
 
@@ -20,6 +21,7 @@ from pyarrow import feather
 import relcrf
 from relcrf.data.frame import Frame
 from relcrf.data.readers.sqlite import copy_tables
+from relcrf.data.readers.zstandard import require_complete_zst
 from relcrf.data.store import Store, TableStore
 from relcrf.errors import DataError, UsageError
 
@@ -195,6 +197,27 @@ def test_sqlite_columns_have_common_type_of_cells(tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["web.sqlite3"]
 
 
+def test_sqlite_tables_may_have_many_columns_and_views_may_fail(tmp_path):
+    """SQLite limits the columns of a result to 2,000, and a view may name a table that was dropped."""
+    columns = [f"pixels_{k}" for k in range(1200)]
+    with sqlite3.connect(tmp_path / "all.sqlite") as database:
+        database.execute(f"CREATE TABLE digit (id, {', '.join(columns)})")
+        cells = [0.5] * 1198 + [None, "x"]
+        database.execute(f"INSERT INTO digit VALUES (?{', ?' * len(columns)})", [1, *cells])
+        database.execute("CREATE VIEW stale AS SELECT * FROM nowhere")
+    database.close()
+    dataset = relcrf.Dataset(tmp_path)
+    assert dataset.tables["digit"].types == ("BIGINT", *["DOUBLE"] * 1198, "VARCHAR", "VARCHAR")
+    assert set(dataset.tables) == {"digit"}
+    (tmp_path / "dataset.toml").write_text('[tables.old]\nsqlite = "all.sqlite"\ntable = "stale"\n')
+    for read in (lambda: dataset.find_table("stale"), lambda: relcrf.Dataset(tmp_path)):
+        with pytest.raises(DataError) as caught:
+            read()
+        (problem,) = caught.value.diagnostics
+        assert (problem.code, problem.notes) == ("E204", ("no such table: main.nowhere",))
+        assert str(problem.location) == f"{tmp_path / 'all.sqlite'}, table 'stale'"
+
+
 EVIDENCE = """// people
 Friends(Anna, Bob)
 Friends("Anna \\"A.\\", Lee", Bob)   // quoted
@@ -298,10 +321,40 @@ def test_file_with_wrong_content_raises_error(tmp_path, name, content, code):
     assert problem.code == code
 
 
+@pytest.mark.parametrize(
+    "extra", [b"", struct.pack("<II", 0x184D2A5F, 3) + b"abc", pa.compress(b'{"id": 1}\n', "zstd", asbytes=True)]
+)
+def test_every_cut_of_a_zst_file_is_detected(extra, tmp_path):
+    path = tmp_path / "thing.jsonl.zst"
+    frame = pa.compress(b'{"id": 2}\n' * 5, "zstd", asbytes=True)
+    for end in range(1, len(frame + extra)):
+        path.write_bytes((frame + extra)[:end])
+        if end == len(frame):
+            require_complete_zst(path)
+            continue
+        with pytest.raises(DataError, match="E204"):
+            relcrf.Dataset(path) if end == 9 else require_complete_zst(path)
+    path.write_bytes(frame + extra)
+    dataset = relcrf.Dataset(path)
+    n_rows = 5 + (extra[:4] == frame[:4])
+    assert dataset.connection.execute(f"SELECT count(id) FROM {dataset.tables['thing'].scan}").fetchall() == [(n_rows,)]
+
+
 def test_json_lines_with_many_fields_have_a_column_for_each(tmp_path):
     fields = {f"f{k}": k + 0.5 for k in range(300)}
     (tmp_path / "thing.jsonl").write_text("".join(json.dumps({"id": k, **fields}) + "\n" for k in range(3)))
     assert [*relcrf.Dataset(tmp_path).tables["thing"].columns] == ["id", *fields]
+
+
+def test_items_of_json_lists_are_separate_values(tmp_path):
+    lists = {"days": ["2024-01-31", "2024-02-01"], "mixed": [1, "a", True], "none": [], "pairs": [["2024-01-31"], []]}
+    (tmp_path / "thing.jsonl").write_text(json.dumps({"id": 1, **lists}) + "\n")
+    dataset = relcrf.Dataset(tmp_path)
+    table = dataset.tables["thing"]
+    assert table.types == ("BIGINT", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR[][]")
+    assert dataset.connection.execute(f"FROM {table.scan}").fetchall() == [
+        (1, lists["days"], ["1", "a", "true"], [], lists["pairs"])
+    ]
 
 
 def test_fields_of_json_lines_have_one_spelling(tmp_path):

@@ -176,6 +176,8 @@ COLUMNS = {
 }
 FLAT = {"place_0": [0.0, 1.0, -2.0], "place_1": [1.0, 0.5, 3.0]}
 NEXT = {"x": ["t1", "t2"], "y": ["t2", "t3"]}
+WITH_LISTS = (".jsonl", ".parquet", ".arrow")
+"""Suffixes of the files whose seeds contain lists of words."""
 
 
 @functools.cache
@@ -196,7 +198,10 @@ def table(suffix: str) -> Callable[[bytes], None]:
         with _folder() as folder, allow_diagnostics():
             path = folder / f"thing{suffix}"
             path.write_bytes(data)
-            _grounded({"thing": path, "next": NEXT, "thing_words": {"thing": ["t1"], "word": ["x"]}})
+            tables = {"thing": path, "next": NEXT}
+            if suffix not in WITH_LISTS:
+                tables["thing_words"] = {"thing": ["t1"], "word": ["x"]}
+            _grounded(tables)
 
     return one
 

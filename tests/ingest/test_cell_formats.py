@@ -51,15 +51,16 @@ def test_stated_formats_convert_texts(tmp_path):
     ]
 
 
-def test_other_cells_remain_and_are_reported(tmp_path):
-    rows = [*ROWS, ("O5", "soon", "1.5 EUR", "free", "C", "x", "6")]
+@pytest.mark.parametrize("date", ["soon", "31.12.24"])
+def test_other_cells_remain_and_are_reported(date, tmp_path):
+    rows = [*ROWS, ("O5", date, "1.5 EUR", "free", "C", "x", "6")]
     dataset = read(tmp_path, rows)
-    assert cells(dataset, "paid", "price", "tax")[-1] == ("soon", "1.5 EUR", "free")
+    assert cells(dataset, "paid", "price", "tax")[-1] == (date, "1.5 EUR", "free")
     model = relcrf.parse(
         "domain Label = { x, y }\nentity Orders { paid : date  price : real  predict label : Label }\n"
         "template prior(o: Orders) over o.label by 1, o.price"
     )
-    with pytest.raises(DataError, match="'soon' is not a date"):
+    with pytest.raises(DataError, match=f"'{date}' is not a date"):
         model.ground(dataset)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 
+import pyarrow as pa
 import pytest
 
 from relcrf.api import parse
@@ -156,6 +157,21 @@ def test_note_shows_the_lines_above_the_header(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("header", "columns", "note"),
+    [
+        ("id,a,b,A,b_1", ("id", "a", "b", "A_1", "b_1"), "the header repeats 'A'; the first column has this name"),
+        ("3,2.5,1,4,7", ("3", "2.5", "1", "4", "7"), "the first row has only numbers"),
+        ("id,1,2,3,4", ("id", "1", "2", "3", "4"), None),
+    ],
+)
+def test_note_describes_unusual_header(header, columns, note, tmp_path):
+    (tmp_path / "shop.csv").write_text(f"{header}\n1,2,3,4,5\n")
+    data = Dataset(tmp_path)
+    assert data.tables["shop"].columns == columns
+    assert [note in found for found in data.notes] == ([True] if note else [])
+
+
+@pytest.mark.parametrize(
     ("text", "columns"),
     [
         ("id\n1;Bern\n2;Basel\n", ("id",)),  # a row is not a header, because 1 is a number
@@ -252,6 +268,23 @@ def test_point_separates_thousands_where_another_column_has_decimal_commas(tmp_p
     assert rows == [("1", "1234", "2.5", "1.5"), ("2", "12", "-0.75", "1.234")]
 
 
+@pytest.mark.parametrize(
+    ("rows", "statement", "values"),
+    [
+        ("0.500;2,5\n0.123;3,75\n", "", [("0.500", "2.5"), ("0.123", "3.75")]),
+        ("0,500;1,234.5\n0,123;7.25\n", "", [("0.500", "1234.5"), ("0.123", "7.25")]),
+        # The reader must not convert a number, so that its decimal comma becomes a point between thousands.
+        ("1,234;2,5\n-0,75;1,5\n", 'formats = { x = "1.234,5" }', [("1.234", "2.5"), ("-0.75", "1.5")]),
+        ("01/02/2024;13/01/2024\n", 'formats = { x = "%m/%d/%Y" }', [("2024-01-02", "2024-01-13")]),
+    ],
+)
+def test_columns_with_other_formats_than_the_file(rows, statement, values, tmp_path):
+    (tmp_path / "t.csv").write_text("x;y\n" + rows)
+    (tmp_path / "dataset.toml").write_text(f"[tables.t]\n{statement}\n")
+    data = Dataset(tmp_path)
+    assert data.connection.execute(f"FROM {data.tables['t'].scan}").fetchall() == values
+
+
 def test_ragged_row_is_an_error_although_a_header_has_semicolons(tmp_path):
     (tmp_path / "shop.csv").write_text("id;city;sales;kind\n1;Bern;2;red;blue\n2;Bern;7;blue\n")
     with pytest.raises(DataError) as caught:
@@ -328,10 +361,12 @@ def test_file_that_is_not_in_the_stated_encoding_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("csv", ["", 'encoding = "utf-8"', 'encoding = "cp1252"\ndelimiter = ";"'])
-def test_damaged_compressed_file_is_reported(csv, tmp_path):
-    content = gzip.compress(GERMAN.encode() * 50)
-    (tmp_path / "shop.csv.gz").write_bytes(content[: len(content) // 2])
-    write_manifest(tmp_path, csv, "shop.csv.gz")
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_damaged_compressed_file_is_reported(csv, suffix, tmp_path):
+    text = "id,city,sales,kind\n" + "".join(f"{k},{k * 2654435761 % 2**32},,red\n" for k in range(20_000))
+    content = gzip.compress(text.encode()) if suffix == "gz" else pa.compress(text.encode(), "zstd", asbytes=True)
+    (tmp_path / f"shop.csv.{suffix}").write_bytes(content[: len(content) // 2])
+    write_manifest(tmp_path, csv, f"shop.csv.{suffix}")
     with pytest.raises(DataError) as caught:
         read_rows(tmp_path)
     assert {problem.code for problem in caught.value.diagnostics} == {"E204"}
@@ -362,6 +397,10 @@ def test_very_long_cell(tmp_path):
     text = "x" * 200_000
     (tmp_path / "shop.csv").write_text(f"id;text;kind\n1;{text};red\n2;b;blue\n")
     assert [*Dataset(tmp_path).tables["shop"].columns] == ["id", "text", "kind"]
+    (tmp_path / "shop.csv").write_text("id,text,kind\n" + f'1,"{text * 13}\n{text}",red\n2,b,blue\n')
+    data = Dataset(tmp_path)
+    (sizes,) = data.connection.execute(f"SELECT list(length(text)) FROM {data.tables['shop'].scan}").fetchall()
+    assert sizes == ([14 * len(text) + 1, 1],)
     (tmp_path / "shop.csv").write_text(f"id,text,kind\n1,{text},red\n2,b,blue\n3,c\n")
     with pytest.raises(DataError) as caught:
         Dataset(tmp_path)

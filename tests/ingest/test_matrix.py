@@ -2,7 +2,7 @@
 
 import gzip
 import sys
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import pyarrow
 import pyarrow.compute
@@ -12,6 +12,7 @@ from workbook import write_workbook
 
 import relcrf
 from relcrf.data.binding import bind
+from relcrf.data.readers.excel_parts import count_unreadable_cells
 from relcrf.errors import DataError, UsageError
 
 MODEL = """
@@ -231,6 +232,31 @@ def test_workbook_whose_first_names_are_missing_keeps_its_header(tmp_path):
     assert data.tables["t"].columns == ("id", "column2") and data.notes == []
 
 
+def test_workbook_with_cells_without_values(tmp_path, monkeypatch):
+    rows = [
+        ["Shops", "", ""],
+        ["id", "city", "sales"],
+        [1, "Bern", b'<c r="C3"><f>A3*2</f><v>2</v></c>'],
+        [2, None, b'<c r="C4"><f>A4*2</f></c>'],
+        [3, b'<c t="str"><f>""</f><v></v></c>', b'<c r="C5"><f t="shared" si="0"/><v/></c>'],
+        [4, b'<c r="B6" t="e"><v>#N/A</v></c>', b'<x:c r="C6" t="e"><x:f>1/0</x:f><x:v>#DIV/0!</x:v></x:c>'],
+    ]
+    tail = '<mergeCells><mergeCell ref="A1:C1"/><mergeCell ref="B3:B4"/></mergeCells>'
+    write_workbook(tmp_path / "shop.xlsx", tail, Other=[["x"], [1]], Shops=rows)
+    for size in (1 << 20, 40, 15):
+        monkeypatch.setattr("relcrf.data.readers.excel_parts._CHUNK_BYTES", size)
+        assert count_unreadable_cells(tmp_path / "shop.xlsx") == {"Other": (0, 0), "Shops": (2, 2)}
+    data = relcrf.Dataset(tmp_path)
+    note = next(note for note in data.notes if "sheet 'Shops'" in note)
+    assert note.partition("'Shops': ")[2] == (
+        "the header is row 2, below a title; only the first cell of the merged cells B3:B4 has a value; cells with "
+        "an error such as #N/A are read as missing: 2; formulas without a result are read as missing: 2; "
+        "save the workbook in a spreadsheet program, which stores the results"
+    )
+    cells = data.connection.execute(f"SELECT city, sales FROM {data.tables['shops'].scan}").fetchall()
+    assert cells == [("Bern", 2), (None, None), (None, None), (None, None)]
+
+
 def test_workbooks_need_a_package(tmp_path, monkeypatch):
     write_workbook(tmp_path / "shop.xlsx", Sheet1=[["id"], [1]])
     monkeypatch.setitem(sys.modules, "python_calamine", None)
@@ -269,6 +295,19 @@ def test_several_files_and_partitions(tmp_path, fit):
     require_same(data, fit)
     assert data.tables["shop"].columns == (*HEADER, "year")
     assert data.connection.execute(f"SELECT DISTINCT year FROM {data.tables['shop'].scan}").fetchall() == [("20 24",)]
+
+
+def test_files_of_a_pattern_may_have_other_types(tmp_path):
+    """Pandas writes whole numbers beside missing values as floats; the keys of other files may be texts."""
+    for name, keys in (("a", [1.0, None]), ("b", ["2", "x"])):
+        pyarrow.parquet.write_table(pyarrow.table({"id": keys, "n": [1, 2]}), tmp_path / f"{name}.parquet")
+    (tmp_path / "dataset.toml").write_text('[tables.shop]\nfile = "*.parquet"\n')
+    data = relcrf.Dataset(tmp_path)
+    table = data.tables["shop"]
+    assert table.types == ("VARCHAR", "BIGINT")
+    for scan in (table.scan, f"(SELECT * EXCLUDE (row) FROM {table.numbered_scan})"):
+        found = data.connection.execute(f"SELECT id FROM {scan} ORDER BY n, id").fetchall()
+        assert found == [("1",), ("2",), ("x",), (None,)]
 
 
 def test_files_of_a_pattern_need_the_same_columns(tmp_path):
@@ -318,6 +357,9 @@ REJECTED = {
         table(dates="%d/%m/%Y", rows=AMBIGUOUS), AMBIGUOUS, 1, "opened", "09/01/2024", 'dates = "%d/%m/%Y"',
     ),
     "dates with two digits": (table(dates="%d.%m.%y"), ROWS, 1, "opened", "31.01.24", 'dates = "%d.%m.%y"'),
+    "dates with two digits and slashes": (table(dates="%d/%m/%y"), ROWS, 1, "opened", "31/01/24", 'dates = "%d/%m/%y"'),
+    "years of two digits first": (table(dates="%y-%m-%d"), ROWS, 1, "opened", "24-01-31", 'dates = "%y-%m-%d"'),
+    "months first with hyphens": (table(dates="%m-%d-%Y"), ROWS, 1, "opened", "01-31-2024", 'dates = "%m-%d-%Y"'),
     "dates with names": (table(dates="%d %b %Y"), ROWS, 1, "opened", "31 Jan 2024", 'dates = "%d %b %Y"'),
     "dates without separators": (table(dates="%Y%m%d"), ROWS, 1, "opened", "20240131", 'dates = "%Y%m%d"'),
     "decimal commas in quotes": (table(decimal=","), ROWS, 1, "sales", "1234,50", 'decimal = ","'),
@@ -346,6 +388,29 @@ def test_bad_cell_names_the_line_that_accepts_it(tmp_path, name):
     assert line in problem.hint and f"below {section} in dataset.toml" in problem.hint
     write(tmp_path, "shop.csv", content, line if section == "[tables.shop]" else f"{section}\n{line}")
     assert values(relcrf.Dataset(tmp_path)) == rows
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("5/6/24 1:30", 'dates = "%d/%m/%y %H:%M"'),  # DuckDB would read the year 5
+        ("03/04/2024 10:30:00", 'dates = "%m/%d/%Y %H:%M:%S"'),
+        ("12/31/2024 10:30 PM", 'dates = "%m/%d/%Y %I:%M %p"'),
+        ("infinity", None),
+    ],
+)
+def test_bad_datetime_names_the_line_that_accepts_it(tmp_path, cell, line):
+    model = relcrf.parse("entity Shop { at: datetime  predict open: bool }\ntemplate t(s: Shop) over s.open")
+    (tmp_path / "shop.csv").write_text(f"id,at\n1,{cell}\n")
+    with pytest.raises(DataError) as caught:
+        bind(model.spec, relcrf.Dataset(tmp_path))
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E215" and (line or "leave the cell empty") in problem.hint
+    if line is not None:
+        (tmp_path / "dataset.toml").write_text(f"[tables.shop.csv]\n{line}\n")
+        bound = bind(model.spec, relcrf.Dataset(tmp_path))
+        expected = datetime.strptime(cell, line.split('"')[1]).replace(tzinfo=UTC).timestamp()
+        assert bound.connection.execute('SELECT "x.at" / 1e6 FROM "ent.Shop"').fetchall() == [(expected,)]
 
 
 def test_stated_format_leaves_the_bad_cell(tmp_path):

@@ -1,4 +1,4 @@
-"""Excel workbooks for tests, written without a library: cells are texts, numbers, truth values, dates or None."""
+"""Excel workbooks for tests, written without a library: cells are texts, numbers, truth values, dates, XML or None."""
 
 import zipfile
 from datetime import date, datetime
@@ -17,8 +17,8 @@ STYLES = (
 )
 
 
-def write_workbook(path, **sheets):
-    """Write a workbook with the rows of each sheet."""
+def write_workbook(path, tail="", **sheets):
+    """Write a workbook with the rows of each sheet, followed by XML."""
     with zipfile.ZipFile(path, "w") as file:
         numbers = range(1, len(sheets) + 1)
         parts = "".join(
@@ -54,7 +54,7 @@ def write_workbook(path, **sheets):
             lines = "".join(f'<row r="{n}">{"".join(map(cell_xml, row))}</row>' for n, row in enumerate(rows, 1))
             file.writestr(
                 f"xl/worksheets/sheet{k}.xml",
-                f'{HEAD}<worksheet xmlns="{MAIN}"><sheetData>{lines}</sheetData></worksheet>',
+                f'{HEAD}<worksheet xmlns="{MAIN}"><sheetData>{lines}</sheetData>{tail}</worksheet>',
             )
     return path
 
@@ -66,6 +66,8 @@ def relationships(content):
 def cell_xml(value):
     if value is None:
         return "<c/>"
+    if isinstance(value, bytes):
+        return value.decode()
     if isinstance(value, bool):
         return f'<c t="b"><v>{int(value)}</v></c>'
     if isinstance(value, str):

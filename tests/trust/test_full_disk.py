@@ -110,6 +110,11 @@ def write_queries(folder, table):
     )
 
 
+def write_latin_csv(folder, table):
+    text = table.to_pandas().assign(name="Zo\xeb").to_csv(index=False)
+    (folder / "page.csv").write_text(text, encoding="cp1252")
+
+
 READ_EACH = """
 import sys
 import relcrf
@@ -124,7 +129,7 @@ for folder in sys.argv[1:]:
 def test_full_disk_during_a_copy_is_not_blamed_on_the_file(tmp_path, small_disk):
     table = pyarrow.table({"id": range(100_000), "x": np.random.default_rng(0).random(100_000)})
     folders = []
-    for write in (write_sqlite, write_duckdb, write_arrow, write_queries):
+    for write in (write_sqlite, write_duckdb, write_arrow, write_queries, write_latin_csv):
         folders.append(tmp_path / write.__name__)
         folders[-1].mkdir()
         write(folders[-1], table)

@@ -236,6 +236,28 @@ def test_folder_of_killed_process_is_removed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+FORKING = """
+import os
+from relcrf.execution.temporary import new_temporary_folder
+class Owner: pass
+owner = Owner()
+folder = new_temporary_folder(owner)
+if (child := os.fork()) == 0:
+    del owner
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.listdir(folder))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_keeps_the_folders_of_its_parent(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", FORKING], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"['{temporary.LOCK_NAME}']\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def stale(tmp_path, monkeypatch):
     """Return a folder that a dead process of this machine seems to have left."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.base import SourceTable, require_columns
 from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.readers.csv_values import (
     DATE_FORMAT,
@@ -17,7 +17,7 @@ from relcrf.data.readers.csv_values import (
     number_format,
 )
 from relcrf.data.store import Store, quoted
-from relcrf.errors import DataError, Diagnostic, Span, listing, suggestion
+from relcrf.errors import Span, listing
 
 
 def format_problem(format: object) -> str | None:
@@ -56,13 +56,9 @@ def convert_formats(
     """
     if not formats:
         return table
-    described = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
-    types = {str(name): str(kind) for name, kind, *_ in described}
+    types = require_columns(table, formats, location, connection)
     cells = {name: quoted(name) for name in types}
     for name, format in formats.items():
-        if name not in types:
-            hint = suggestion(name, types) or f"its columns are {listing(types)}"
-            raise DataError(Diagnostic("E232", f"{table.location} has no column '{name}'", location, hint))
         if types[name] == "VARCHAR":
             found = number_format(name, format) if format in NUMBER_FORMATS else date_format(name, format)
             cells[name] = f"coalesce({found.converted}, {quoted(name)})"

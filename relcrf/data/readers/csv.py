@@ -18,18 +18,22 @@ from relcrf.data.readers.csv_format import (
     decompress_zst,
     describe_ragged_row,
     detect_encoding,
-    has_different_line_ends,
     is_utf8_zst,
+    measure_lines,
     read_sample,
 )
-from relcrf.data.readers.csv_layout import detect_layout
+from relcrf.data.readers.csv_layout import detect_layout, header_notes
 from relcrf.data.readers.csv_units import unit_formats
 from relcrf.data.readers.csv_values import ColumnFormat, column_formats, describe_formats
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.readers.stored_formats import compare_formats
+from relcrf.data.readers.zstandard import require_complete_zst
 from relcrf.data.store import Store, literal, quoted, unreadable_error
 from relcrf.errors import Span, listing
 from relcrf.model.spec import fold_name
+
+_MAX_LINE_SIZE, _BUFFER_SIZE = 2_000_000, 32_000_000
+"""DuckDB's default limit of the size of a row, and of its buffers, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class CsvReader(AbstractReader):
         missing: The texts of cells without a value that the manifest states by column; `missing_location` is its span.
         table: The name of the table in the manifest; empty to use the file's name without its suffix.
         stored: The formats of the training data, which apply to columns that do not show their format.
+        converted: The columns whose numbers or dates the manifest converts after the reader; their cells remain unchanged.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
@@ -52,11 +57,14 @@ class CsvReader(AbstractReader):
     missing_location: Span | None = None
     table: str = ""
     stored: tuple[StoredFormat, ...] = ()
+    converted: frozenset[str] = frozenset()
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         file, stated, table_name = path, self.format, fold_name(self.table or name)
-        if path.suffix.lower() == ".zst" and not (_is_utf8(stated.encoding) and is_utf8_zst(path, store)):
-            file = decompress_zst(path, store)
+        if path.suffix.lower() == ".zst":
+            require_complete_zst(path)
+            if not (_is_utf8(stated.encoding) and is_utf8_zst(path, store)):
+                file = decompress_zst(path, store)
         is_zst = file.suffix.lower() == ".zst"
         encoding = stated.encoding or (DEFAULT_ENCODING if is_zst else detect_encoding(file, path))
         content = file if _is_utf8(encoding) else copy_as_utf8(file, encoding, store, path)
@@ -68,13 +76,15 @@ class CsvReader(AbstractReader):
         # Format detection is off: it would skip the lines above a ragged line instead of reporting the ragged line.
         options = f"all_varchar = true, header = true, delim = {literal(delimiter)}, quote = '\"', escape = '\"'"
         strict = f"skip = {skip}, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
+        has_different_ends, line_size = (False, 0) if is_zst else measure_lines(content)
+        if line_size > _MAX_LINE_SIZE // 2:
+            limit = 2 * line_size  # a row may consist of several lines
+            strict += f", max_line_size = {limit}, buffer_size = {max(limit, _BUFFER_SIZE)}"
 
         def scan_of(file: Path) -> str:
             return f"read_csv({store.file_literal(file)}, {options}, {strict})"
 
-        has_unified_line_ends = (
-            not is_zst and has_different_line_ends(content) and not _is_readable(scan_of(content), store.connection)
-        )
+        has_unified_line_ends = has_different_ends and not _is_readable(scan_of(content), store.connection)
         if has_unified_line_ends:
             content = copy_as_utf8(file, encoding, store, path, newline=None)
         table = SourceTable(name, str(path), scan_of(content))
@@ -84,8 +94,8 @@ class CsvReader(AbstractReader):
             table = replace_missing_texts(table, texts, store.connection, self.missing_location)
             units = unit_formats(table.scan, stated.units, store)
             scan = _convert_columns(table.scan, units)
-            formats = column_formats(scan, stated, delimiter, store)
-            stored = [each for each in self.stored if each.table == table_name]
+            formats = column_formats(scan, stated, delimiter, store, self.converted)
+            stored = [each for each in self.stored if each.table == table_name and each.column not in self.converted]
             compared = compare_formats(scan, [*units, *formats], stored, stated, store)
         except duckdb.InvalidInputException:
             if is_zst or not (problem := describe_ragged_row(file, encoding, delimiter, skip)):
@@ -109,6 +119,7 @@ class CsvReader(AbstractReader):
         if compared.restored:
             notes.append(f"read as in the training data: {listing(describe_formats(compared.restored))}")
         notes += compared.notes
+        notes += header_notes(lines[skip:], delimiter)
         if skip and stated.skip is None:
             above = [repr(line.strip()[:MAX_SHOWN_TEXT]) for line in lines[:skip] if line.strip()]
             notes.append(f"the header is line {skip + 1:,}" + f", after {listing(above, limit=3)}" * bool(above))

@@ -117,21 +117,27 @@ def _is_legacy_text(path: Path) -> bool:
         return False
 
 
-def has_different_line_ends(path: Path) -> bool:
-    """Return True if lines of a text file, which is read whole, end with different characters.
+def measure_lines(path: Path) -> tuple[bool, int]:
+    """Return whether lines of a text file, which is read whole, end with different characters, and the size of a long line.
 
-    Line breaks within quoted cells are counted, too.
+    Line breaks within quoted cells are counted, too. The size is the maximum over the lines that are longer than a chunk of the
+    file; other lines may be longer than the returned size.
     """
     n_pairs, n_returns, n_feeds, rest = 0, 0, 0, b""
+    size, max_size = 0, 0
     with _open_bytes(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             chunk = rest + chunk
+            ends = [k for k in (chunk.find(b"\n"), chunk.find(b"\r"), chunk.rfind(b"\n"), chunk.rfind(b"\r")) if k >= 0]
+            max_size = max(max_size, size + min(ends, default=len(chunk)))
+            size = len(chunk) - max(ends) if ends else size + len(chunk)
             rest = b"\r" if chunk.endswith(b"\r") else b""  # a line feed may follow
             n_feeds += chunk.count(b"\n")
             if b"\r" in chunk:
                 n_pairs += chunk.count(b"\r\n")
                 n_returns += chunk.count(b"\r") - len(rest)
-    return sum(n > 0 for n in (n_pairs, n_feeds - n_pairs, n_returns + len(rest) - n_pairs)) > 1
+    n_kinds = sum(n > 0 for n in (n_pairs, n_feeds - n_pairs, n_returns + len(rest) - n_pairs))
+    return n_kinds > 1, max_size
 
 
 @contextmanager

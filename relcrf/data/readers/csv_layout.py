@@ -6,7 +6,8 @@ import csv
 import re
 from collections.abc import Sequence
 
-from relcrf.data.readers.header import count_rows_above_header
+from relcrf.data.readers.header import NUMBER, count_rows_above_header
+from relcrf.errors import listing
 
 DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are detected, in order of preference."""
@@ -46,6 +47,26 @@ def detect_layout(
             delimiter = min(possible, key=lambda d: skips[d])
             return delimiter, skips[delimiter]
     return (consistent or divided or delimiters)[0], skip or 0
+
+
+def header_notes(lines: Sequence[str], delimiter: str) -> list[str]:
+    """Return notes on a header, the first row of `lines`: names that DuckDB changes, and a row that may be one of the data."""
+    try:
+        header = [cell.lstrip("\ufeff") for cell in next(csv.reader(lines, delimiter=delimiter), [])]
+    except csv.Error:
+        return []
+    notes = []
+    names: dict[str, list[str]] = {}
+    for name in filter(None, header):
+        names.setdefault(name.casefold(), []).append(name)
+    if repeated := [repr(name) for same in names.values() for name in same[1:]]:
+        shown = listing(dict.fromkeys(repeated))
+        notes.append(f"the header repeats {shown}; the first column has this name, the others with a number")
+    if header and all(NUMBER.fullmatch(cell) for cell in header):
+        notes.append(
+            "the first row has only numbers and is read as the names of the columns; add a header if it is none"
+        )
+    return notes
 
 
 def _count_lines_above_header(lines: Sequence[str], delimiter: str) -> int:

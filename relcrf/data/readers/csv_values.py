@@ -7,7 +7,7 @@ or a number with a decimal comma, and `03/04/2024` a date in March or in April.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -37,7 +37,13 @@ _DATE_PATTERNS = {
 }
 """Regular expressions of dates, by their format. Only dates with slashes begin with the day or with the month."""
 
-NUMBER_FORMATS = {"1.234,5": ".", "1,234.5": ",", "1'234.5": "'", "1 234.5": " "}
+WHOLE_FORMAT = "1.0"
+"""Format of whole numbers such as `12.0`, as which pandas writes integers beside missing values."""
+
+WHOLE_NUMBER = "[+-]?[0-9]+[.]0"
+"""Regular expression of these numbers."""
+
+NUMBER_FORMATS = {"1.234,5": ".", "1,234.5": ",", "1'234.5": "'", "1 234.5": " ", WHOLE_FORMAT: ""}
 """Examples of numbers that a manifest may state as a format, with their separator of thousands."""
 
 _SLASHES = ("%d/%m/%Y", "%m/%d/%Y")
@@ -64,14 +70,17 @@ class ColumnFormat:
     format: str
 
 
-def column_formats(scan: str, format: CsvFormat, delimiter: str, store: Store) -> list[ColumnFormat]:
+def column_formats(
+    scan: str, format: CsvFormat, delimiter: str, store: Store, excluded: Collection[str] = ()
+) -> list[ColumnFormat]:
     """Return the conversions of the columns of a CSV file, as stated or detected.
 
     Args:
         scan: A DuckDB table expression whose columns are texts.
+        excluded: Columns that are not converted.
     """
     tester = ColumnTester(scan, store)
-    columns = tester.columns()
+    columns = [column for column in tester.columns() if column not in excluded]
     found: list[ColumnFormat] = []
     # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
     if format.decimal == "," or (format.decimal is None and format.thousands != "," and delimiter != ","):
@@ -92,8 +101,11 @@ def describe_formats(formats: Sequence[ColumnFormat]) -> list[str]:
 
 
 def _grouped(separator: str, count: str = "+") -> str:
-    """Return a regular expression of a whole number with a separator, itself a regular expression, between thousands."""
-    return f"[0-9]{{1,3}}({separator}[0-9]{{3}}){count}"
+    """Return a regular expression of a whole number with a separator, itself a regular expression, between thousands.
+
+    It does not begin with 0: `0.123` is a fraction.
+    """
+    return f"[1-9][0-9]{{0,2}}({separator}[0-9]{{3}}){count}"
 
 
 _DECIMAL_COMMAS = "[+-]?([0-9]+|" + "|".join(map(_grouped, ("[.]", "[']", BLANK))) + ")(,[0-9]+)?"
@@ -113,6 +125,9 @@ def _thousands(name: str) -> str:
 def number_format(column: str, format: str) -> ColumnFormat:
     """Return the conversion of a column of numbers such as one of NUMBER_FORMATS."""
     name = NUMBER_FORMATS[format]
+    if format == WHOLE_FORMAT:
+        sql = _convert(column, _matches(WHOLE_NUMBER), "regexp_replace({cell}, '[.]0$', '')")
+        return ColumnFormat(column, sql, "whole numbers such as 1.0", "decimal", format)
     if name == ".":
         removed = literal(f"[.']|{BLANK}")
         converted = f"replace(regexp_replace({{cell}}, {removed}, '', 'g'), ',', '.')"
@@ -252,7 +267,7 @@ class ColumnTester:
 
     def stated_dates(self, columns: Sequence[str], format: str) -> list[ColumnFormat]:
         """Return the conversion of columns most of whose cells are dates of a stated format; the others stay unchanged."""
-        test = holds(f"try_strptime({{cell}}, {literal(format)}) IS NOT NULL", is_stated=True)
+        test = holds(_has_full_year(f"try_strptime({{cell}}, {literal(format)})"), is_stated=True)
         shown = "time" if _has_time(format) else "date"
         results = self.test(columns, [test]).items()
         return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
@@ -280,13 +295,23 @@ def _parsed(format: str) -> str:
     return f"try_strptime(regexp_extract({{cell}}, '^[^ T]+'), {literal(format)})"
 
 
+def _has_full_year(date: str) -> str:
+    """Return a SQL condition that a date has a year of four digits: `%Y` also reads the year 24."""
+    return f"year({date}) > 999"
+
+
+def _iso_text(date: str, format: str) -> str:
+    """Return SQL of the text of a date in a format of ISO 8601; NULL if its year does not have four digits."""
+    return f"(CASE WHEN {_has_full_year(date)} THEN strftime({date}, '{format}') END)"
+
+
 def _date_format(column: str, format: str, shown: str, *, stated: bool = False) -> ColumnFormat:
     """Return the conversion of a column of dates to `2024-01-31`, followed by the time of the cell."""
     cell = f"trim({quoted(column)})"
     if stated:
         iso = "%Y-%m-%d %H:%M:%S" if shown == "time" else "%Y-%m-%d"
-        converted = f"coalesce(strftime(try_strptime({cell}, {literal(format)}), '{iso}'), {quoted(column)})"
+        converted = f"coalesce({_iso_text(f'try_strptime({cell}, {literal(format)})', iso)}, {quoted(column)})"
     else:
         rest = f"regexp_replace({cell}, '^[^ T]+', '')"
-        converted = f"strftime({_parsed(format).replace('{cell}', cell)}, '%Y-%m-%d') || {rest}"
+        converted = f"{_iso_text(_parsed(format).replace('{cell}', cell), '%Y-%m-%d')} || {rest}"
     return ColumnFormat(column, converted, f"dates {format}", "dates", format)

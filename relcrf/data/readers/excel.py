@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from relcrf.data import isolation
 from relcrf.data.extras import import_extra, require_extra
 from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.excel_parts import count_unreadable_cells
 from relcrf.data.readers.header import count_rows_above_header
 from relcrf.data.store import BATCH_ROWS, Store, TableStore, first_line, unreadable_error
 from relcrf.errors import listing
@@ -51,17 +52,51 @@ def copy_tables(path: Path, name: str, store: TableStore, report_step: Callable[
                 report_step(f"sheet '{title}'")
                 sheets[title] = workbook.get_sheet_by_name(title)
             full = {title: sheet for title, sheet in sheets.items() if sheet.height > 0}
+            unreadable = count_unreadable_cells(path)
             for title, sheet in full.items():
                 location = f"{path}, sheet '{title}'"
                 report_step(f"sheet '{title}'")
                 n_above = count_rows_above_header([*islice(sheet.iter_rows(), N_SAMPLED_ROWS)])
-                note = f"the header is row {n_above + 1}, below a title" if n_above else ""
+                notes = [f"the header is row {n_above + 1}, below a title"] if n_above else []
+                notes += _describe_missing(sheet, n_above, None if unreadable is None else unreadable.get(title))
                 scan = _copy_sheet(sheet, n_above, location, store)
                 table, form = name if len(full) == 1 else title, f"Excel, sheet '{title}'"
-                tables.append(SourceTable(table, location, scan, format=form, note=note, inner_name=title))
+                tables.append(SourceTable(table, location, scan, format=form, note="; ".join(notes), inner_name=title))
     except (calamine.CalamineError, OSError) as error:
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
     return tables
+
+
+def _describe_missing(sheet: Any, n_above: int, counts: tuple[int, int] | None) -> list[str]:
+    """Return notes on the cells of a sheet that have no value although a spreadsheet program may show one.
+
+    Args:
+        n_above: Number of rows above the header.
+        counts: The numbers of errors and of formulas without a result; None if they are unknown.
+    """
+    notes = []
+    merged = [(start, end) for start, end in sheet.merged_cell_ranges or () if end[0] >= n_above and start != end]
+    if merged:
+        names = listing(f"{_cell_name(*start)}:{_cell_name(*end)}" for start, end in merged)
+        notes.append(f"only the first cell of the merged cells {names} has a value")
+    n_errors, n_formulas = counts or (0, 0)
+    if n_errors:
+        notes.append(f"cells with an error such as #N/A are read as missing: {n_errors:,}")
+    if n_formulas:
+        hint = "save the workbook in a spreadsheet program, which stores the results"
+        notes.append(f"formulas without a result are read as missing: {n_formulas:,}; {hint}")
+    if counts is None:
+        notes.append("cells with an error, and formulas without a result, are read as missing; they cannot be counted")
+    return notes
+
+
+def _cell_name(row: int, column: int) -> str:
+    """Return the name of a cell, such as `AB3` for the row 2 and the column 27."""
+    letters, rest = "", column + 1
+    while rest:
+        rest, letter = divmod(rest - 1, 26)
+        letters = chr(ord("A") + letter) + letters
+    return f"{letters}{row + 1}"
 
 
 def _copy_sheet(sheet: Any, n_above: int, location: str, store: TableStore) -> str:

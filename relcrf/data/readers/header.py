@@ -11,6 +11,10 @@ MAX_ROWS_ABOVE = 20
 """Maximum number of rows above the header."""
 
 
+NUMBER = re.compile(r"[+-]?[0-9.,]*[0-9]")
+"""Regular expression of numbers, which are not names of columns."""
+
+
 def count_rows_above_header(rows: Sequence[Sequence[Any]]) -> int:
     """Return the number of rows above the header: comments that begin with `#`, titles in the first cell, and empty rows.
 
@@ -42,5 +46,5 @@ def _is_header(row: Sequence[Any]) -> bool:
     filled = _filled(row)
     names = {cell.strip() for cell in filled if isinstance(cell, str)}
     is_prose = any(str(cell).startswith(" ") for cell in filled)
-    is_number = any(re.fullmatch(r"[+-]?[0-9.,]*[0-9]", name) for name in names)
+    is_number = any(NUMBER.fullmatch(name) for name in names)
     return len(names) == len(filled) and not is_prose and not is_number

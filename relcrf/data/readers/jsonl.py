@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.readers.structures import fields_of
+from relcrf.data.readers.zstandard import require_complete_zst
 from relcrf.data.store import Store, literal, quoted, unreadable_error
 
-_PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
+_PRESERVED_TYPES = ("BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR")
 
 
 class JsonlReader(AbstractReader):
@@ -20,6 +21,8 @@ class JsonlReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        if path.suffix.lower() == ".zst":
+            require_complete_zst(path)
         file = f"{store.file_literal(path)}, format = 'newline_delimited', hive_partitioning = false"
         # Objects with at least 200 similar fields would otherwise become a single column of type MAP.
         rows = store.connection.sql(f"SELECT * FROM read_json({file}, sample_size = -1, map_inference_threshold = -1)")
@@ -50,6 +53,6 @@ def _read_type(kind: Any) -> str:
     """Return the type as which values of a detected type are read."""
     if fields := fields_of(kind):
         return f"STRUCT({', '.join(f'{quoted(name)} {_read_type(inner)}' for name, inner in fields)})"
-    if kind.id == "list" and fields_of(kind.child):
+    if kind.id == "list":
         return f"{_read_type(kind.child)}[]"
-    return str(kind) if _PRESERVED_TYPES.fullmatch(str(kind)) else "VARCHAR"
+    return str(kind) if str(kind) in _PRESERVED_TYPES else "VARCHAR"

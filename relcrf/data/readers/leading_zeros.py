@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import duckdb
 
-from relcrf.data.readers.base import SourceTable
+from relcrf.data.readers.base import SourceTable, require_columns
 from relcrf.data.store import quoted
-from relcrf.errors import DataError, Diagnostic, Span, listing, suggestion
+from relcrf.errors import Span
 
 
 def pad_with_zeros(
@@ -25,11 +25,7 @@ def pad_with_zeros(
     """
     if not digits:
         return table
-    columns = [str(name) for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()]
-    for name in digits:
-        if name not in columns:
-            hint = suggestion(name, columns) or f"its columns are {listing(columns)}"
-            raise DataError(Diagnostic("E232", f"{table.location} has no column '{name}'", location, hint))
+    columns = [*require_columns(table, digits, location, connection)]
     cells = {name: padded_sql(quoted(name), digits[name]) if name in digits else quoted(name) for name in columns}
     return table.with_cells(columns, cells)
 

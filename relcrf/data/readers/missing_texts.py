@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import duckdb
 
-from relcrf.data.readers.base import MissingTexts, SourceTable
+from relcrf.data.readers.base import MissingTexts, SourceTable, require_columns
 from relcrf.data.row_repairs import RowRepair
 from relcrf.data.store import literal, quoted
 from relcrf.data.toml_text import toml_value
-from relcrf.errors import DataError, Diagnostic, Span, listing, suggestion
+from relcrf.errors import Span, listing
 
 _APPROXIMATE_TYPES = ("FLOAT", "DOUBLE")
 
@@ -35,13 +35,8 @@ def replace_missing_texts(
     """
     if not texts:
         return table
-    rows = connection.execute(f"DESCRIBE SELECT * FROM {table.scan}").fetchall()
-    types = {str(name): str(column_type) for name, column_type, *_ in rows}
+    types = require_columns(table, texts if isinstance(texts, Mapping) else (), location, connection)
     by_column = texts if isinstance(texts, Mapping) else dict.fromkeys(types, texts)
-    for name in by_column:
-        if name not in types:
-            hint = suggestion(name, types) or f"its columns are {listing(types)}"
-            raise DataError(Diagnostic("E232", f"{table.location} has no column '{name}'", location, hint))
     conditions = {name: _condition_sql(name, kind, by_column.get(name, ())) for name, kind in types.items()}
     cells = {
         name: f"CASE WHEN NOT {condition} THEN {quoted(name)} END" if condition else quoted(name)

@@ -15,6 +15,9 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 
 MAGIC = b"SQLite format 3\x00"
 
+_KINDS = ("integer", "real", "text", "blob")
+"""Types of cells in SQLite, besides missing values."""
+
 
 class SqliteReader(AbstractReader):
     """A reader that opens the file read-only with the standard library, in a guarded process, and copies the rows in batches."""
@@ -34,6 +37,8 @@ def copy_tables(
 ) -> list[SourceTable]:
     """Return all tables and views of a SQLite database, or only `table`.
 
+    A view that fails, or a table whose module is missing, has a `problem`; it does not affect the others.
+
     Raises:
         DataError: The file is damaged or not a SQLite database (E204), or has no such table (E235).
     """
@@ -52,8 +57,16 @@ def copy_tables(
             tables = []
             for selected in names if table is None else [table]:
                 report_step(f"table '{selected}'")
-                scan = _copy_table(database, selected, store)
-                tables.append(SourceTable(selected, f"{path}, table '{selected}'", scan, inner_name=selected))
+                location, scan, problem = f"{path}, table '{selected}'", "", None
+                try:
+                    scan = _copy_table(database, selected, store)
+                except sqlite3.OperationalError as error:
+                    rows_sql = f"CREATE TABLE {selected}_rows AS SELECT * FROM {selected}"
+                    hint, notes = f"fix it, or store its rows in a table: {rows_sql}", (first_line(error),)
+                    problem = Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes)
+                    if table is not None:
+                        raise DataError(problem) from None
+                tables.append(SourceTable(selected, location, scan, inner_name=selected, problem=problem))
             return tables
     except (sqlite3.Error, UnicodeDecodeError) as error:  # an error message of SQLite may not be valid UTF-8
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
@@ -62,13 +75,14 @@ def copy_tables(
 def _copy_table(database: sqlite3.Connection, table: str, store: TableStore) -> str:
     """Copy a table. In SQLite each cell has a type; a copied column has the common type of its cells, or is text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
-    type_flags = ", ".join(
-        f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)"
-        for c in columns
-        for kind in ("integer", "real", "text", "blob")
-    )
-    kinds = database.execute(f"SELECT {type_flags} FROM {quoted(table)}").fetchone()
-    types = {c: _column_type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
+    types: dict[str, str] = {}
+    n_kinds = len(_KINDS)
+    n_columns = max(1, database.getlimit(sqlite3.SQLITE_LIMIT_COLUMN) // n_kinds)
+    for start in range(0, len(columns), n_columns):
+        chosen = columns[start : start + n_columns]
+        flags = ", ".join(f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)" for c in chosen for kind in _KINDS)
+        found = database.execute(f"SELECT {flags} FROM {quoted(table)}").fetchone()
+        types |= {c: _column_type(*found[n_kinds * k : n_kinds * (k + 1)]) for k, c in enumerate(chosen)}
     rows = database.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}")
 
     def batches() -> Iterator[list[list[Any]]]:

@@ -115,8 +115,8 @@ def _test(scan: str, conversion: ColumnFormat, store: Store) -> tuple[bool, bool
     if conversion.key in _NUMBER_KEYS:
         holds = f"({is_changed} OR regexp_full_match({cell}, '{_UNCHANGED_NUMBERS[conversion.key]}'))"
         other = f"(NOT {holds} AND regexp_full_match({cell}, '[+-]?[0-9.,]*[0-9]'))"
-    else:  # `%Y` also reads the year 24
-        holds, other = f"({is_changed} AND coalesce(year(TRY_CAST({converted} AS TIMESTAMP)) > 999, false))", "false"
+    else:
+        holds, other = is_changed, "false"
     tests = f"coalesce(bool_and({holds}) FILTER ({cell} <> ''), true), bool_or({is_changed}), bool_or({other})"
     ((*results,),) = store.connection.execute(f"SELECT {tests} FROM {scan}").fetchall()
     all_hold, changes, is_other_number = map(bool, results)

@@ -24,6 +24,7 @@ from relcrf.proposal.repairs import repair_tables
 from relcrf.proposal.schema import ProposedSchema
 from relcrf.proposal.schema_inference import infer_schema
 from relcrf.proposal.shared_values import add_shared_values
+from relcrf.proposal.split_columns import exclude_split_columns
 from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 from relcrf.proposal.text_words import add_words
@@ -111,7 +112,16 @@ def analyse_tables(
     near_misses = [*repairs, *dropped, *find_near_misses(tables, candidates)]
     events = find_event_tables(tables, candidates, manifest, predicted)
     schema = infer_schema(tables, candidates, manifest, events)
+    exclude_split_columns(schema, tables, predicted)
     target, alternatives = choose_target(schema, predicted)
+    schema.excluded_columns += [
+        (
+            f"{each.table} ({each.name})",
+            f"its values are not evidence; they can be predicted with --predict {each.name}",
+        )
+        for each in schema.relations
+        if each.value_column is not None and each is not target.relation
+    ]
     add_events(schema, target, events, manifest)
     add_shared_values(schema, target, tables, manifest)
     add_words(schema, target, manifest)

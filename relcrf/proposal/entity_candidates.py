@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relcrf.data.dataset import quoted
-from relcrf.proposal.names import ENDPOINT_COLUMNS, POSITION_COLUMNS, SPLIT_COLUMNS, stem_name
+from relcrf.proposal.names import ENDPOINT_COLUMNS, LABEL_COLUMNS, POSITION_COLUMNS, SPLIT_COLUMNS, names_key, stem_name
 from relcrf.proposal.profile import ColumnProfile, TableProfile, count_unmatched_rows, count_unmatched_values
 
 MAX_INVALID = 0.01
@@ -90,7 +90,9 @@ def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
             candidates.append(EntityCandidate(table.name, table, None, sequence=_find_sequence(table)))
     for candidate in candidates:
         if candidate.table is not None and candidate.key is not None:
-            candidate.sequence = _find_sequence(candidate.table)
+            candidate.sequence = _find_sequence(
+                candidate.table, [c for c, _ in find_references(candidate.table, candidates)]
+            )
     return candidates
 
 
@@ -190,17 +192,31 @@ def name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tabl
     ]
     if stem_name(column.name) in stems | ({*map(stem_name, others)} - {"", "id"}):
         return 3
-    if any(
-        len(name) > 2 and (stem_name(column.name).startswith(name) or stem_name(column.name).endswith(name))
-        for name in stems
-    ):
+    if any(_is_qualified(column, name) for name in stems):
         return 2
     # `x` and `y` in an entity table are coordinates, not references to other rows of the table.
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
-        return 1
+        # A `target` with few numbers is a label.
+        may_be_label = candidate.table is table or column.name.lower() in LABEL_COLUMNS
+        return 1 if column.distinct >= (MIN_DISTINCT if may_be_label else 2) else 0
     # Numbers often equal unrelated keys by chance; texts hardly ever do.
     min_distinct = MIN_DISTINCT if candidate.table is table else 3
     return 1 if column.kind == "text" and column.distinct >= min_distinct else 0
+
+
+def _is_qualified(column: ColumnProfile, name: str) -> bool:
+    """Return True if the name of a column consists of a candidate's name and another word, such as `home_team` and `team2`.
+
+    Small numbers equal keys by chance, and their columns are often named after an entity: `team_size` and `total_teams` are
+    attributes.
+    """
+    stem, lower = stem_name(column.name), column.name.lower()
+    if len(name) <= 2 or not (stem.startswith(name) or stem.endswith(name)):
+        return False
+    if column.kind == "text" or names_key(column.name):
+        return True
+    rest, is_plural = stem.removeprefix(name), lower.endswith("s") and not lower.endswith("ss")
+    return rest.isdigit() or rest in ENDPOINT_COLUMNS or (stem.endswith(name) and not is_plural)
 
 
 def find_number_links(table: TableProfile, candidates: Sequence[EntityCandidate]) -> dict[str, EntityCandidate]:
@@ -271,7 +287,10 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
 
 
 def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add candidates for entities that no table lists: each candidate is a group of text columns that share values."""
+    """Add candidates for entities that no table lists: each candidate is a group of text columns that share values.
+
+    At least one of these columns has no repeated value. Other columns are compared only with members of a group.
+    """
     taken = {(id(t), c) for candidate in candidates for t, c in candidate.references}
     taken |= {(id(candidate.table), candidate.key) for candidate in candidates if candidate.key}
     free = [
@@ -283,16 +302,18 @@ def _add_candidates_without_table(tables: list[TableProfile], candidates: list[E
         and may_be_key(column)
         and (id(table), column.name) not in taken
     ]
-    groups: list[list[tuple[TableProfile, ColumnProfile]]] = []
-    for column_of_table in free:
-        overlapping = [g for g in groups if any(_values_overlap(column_of_table, other) for other in g)]
-        groups = [g for g in groups if g not in overlapping] + [
-            [column_of_table, *(member for g in overlapping for member in g)]
-        ]
-    for group in groups:
-        if len(group) < 2 or not any(c.is_unique for _, c in group):
+    groups: list[list[int]] = []
+    remaining = list(range(len(free)))
+    for start, (_, column) in enumerate(free):
+        if not column.is_unique or start not in remaining:
             continue
-        references = sorted(((t, c.name) for t, c in group), key=lambda m: (m[0].name, m[1]))
+        group = [start]
+        for member in group:  # the group grows
+            remaining = [k for k in remaining if k not in group]
+            group += [k for k in remaining if _values_overlap(free[member], free[k])]
+        groups.append(sorted(group))
+    for group in sorted((group for group in groups if len(group) > 1), key=max):
+        references = sorted(((t, c.name) for t, c in map(free.__getitem__, group)), key=lambda m: (m[0].name, m[1]))
         common = Counter(c for _, c in references if c.lower() not in ENDPOINT_COLUMNS) or Counter(
             c for _, c in references
         )
@@ -309,10 +330,15 @@ def _values_overlap(one: tuple[TableProfile, ColumnProfile], other: tuple[TableP
     return missing * 2 <= column.distinct
 
 
-def _find_sequence(table: TableProfile) -> tuple[str, str] | None:
-    """Return (sequence column, position column), which together identify a row; None if there are no such columns."""
+def _find_sequence(table: TableProfile, references: Sequence[str] = ()) -> tuple[str, str] | None:
+    """Return (sequence column, position column), which together identify a row; None if there are no such columns.
+
+    Args:
+        references: The columns that refer to entities, such as `order`, which are not positions.
+    """
     for position in table.columns.values():
-        if position.kind == "whole" and position.name.lower() in POSITION_COLUMNS:
+        is_position = position.name.lower() in POSITION_COLUMNS and position.name not in references
+        if position.kind == "whole" and is_position:
             for group in table.columns.values():
                 if (
                     group.kind in ("whole", "text")

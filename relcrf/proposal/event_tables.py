@@ -57,8 +57,8 @@ def find_event_tables(
 
     An event table refers to entities, each of them in at least two rows on average, and no table refers to its rows. If it
     has a key, it has a column with times of day; otherwise, it has dates or real numbers, and rows with equal references.
-    A table that may contain the target is not an event table: `predicted` names it, or a column with few values has
-    missing values.
+    A table that may contain the target is not an event table: `predicted` names it or a column of it, or a column with few
+    values has missing values.
     """
     events = []
     for table in tables:
@@ -66,8 +66,10 @@ def find_event_tables(
         references = tuple((c, other) for c, other in find_references(table, candidates) if other is not own)
         sources = [other.table for _, other in references if other.table is not None]
         columns = [column for column, _ in references]
-        may_be_target = fold_name((predicted or "").partition(".")[0]) == fold_name(table.name) or any(
-            c.values and c.present < c.rows for c in table.columns.values()
+        owner, dot, _ = map(fold_name, (predicted or "").partition("."))
+        may_be_target = owner == fold_name(table.name) or any(
+            (c.values and c.present < c.rows) or (not dot and owner == fold_name(c.name))
+            for c in table.columns.values()
         )
         if not references or may_be_target or not manifest.can_query(table, *sources):
             continue
@@ -156,11 +158,11 @@ def _add_link(
     a, b = map(quoted, columns)
     name = manifest.names.reserve("_".join(attribute_name(each.table or each.name).lower() for each in types))
     selected = f"SELECT DISTINCT {a} AS {quoted(ends[0])}, {b} AS {quoted(ends[1])}"
-    present = f"WHERE {a} IS NOT NULL AND {b} IS NOT NULL"
+    present = " AND ".join(map(table.present_sql, columns))
     reason = f"{' and '.join(columns)} occur in a row of {table.name}"
     references = [f"{table.name}.{column}" for column in columns]
-    manifest.add_query(name, f"{selected}\nFROM {manifest.query_source(table)}\n{present}", reason, *references)
-    pairs = replace(table, scan=f"({selected} FROM {table.scan} {present})")
+    manifest.add_query(name, f"{selected}\nFROM {manifest.query_source(table)}\nWHERE {present}", reason, *references)
+    pairs = replace(table, scan=f"({selected} FROM {table.scan} WHERE {a} IS NOT NULL AND {b} IS NOT NULL)")
     pairs = replace(pairs, rows=pairs.query_number("SELECT count(*) FROM this"))
     arguments = [
         RelationArgument(end, each.name, each if each.key else None, end, table.columns[c].distinct)

@@ -119,10 +119,12 @@ class _ListSplitter:
         ).fetchall()
         counted = f"{count:,} of {elements.rows:,} elements"
         note = (
-            f"refers to {target.name}.{key}, which lacks {counted}, such as '{example or ''}': the manifest drops them "
-            '(orphans = "drop"); if they are other spellings of keys, correct them'
+            f"refers to {target.name}.{key}, which lacks {counted} of {lists}, such as '{example or ''}': the manifest drops "
+            'them (orphans = "drop"); if they are other spellings of keys, correct them'
         )
-        self.notes.append(NearMiss(lists, note, f"{target.name}.{key}", elements.rows, 0, int(count)))
+        self.notes.append(
+            NearMiss(f"{elements.name}.{name}", note, f"{target.name}.{key}", elements.rows, 0, int(count))
+        )
         self.manifest.add_policy(elements.name, "orphans", "drop", f"{counted} name no {target.name}.{key}")
         scan = self.dataset.store.add_query(f"SELECT * FROM {elements.raw.scan} AS raw WHERE {cell} IN ({keys})")
         return profile_table(self.dataset, replace(elements.raw, scan=scan))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from relcrf.data.cell_texts import REAL_TYPES
 from relcrf.data.coding import date_sql, datetime_sql, integer_sql, text_sql, time_sql
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.raw_table import RawTable
@@ -44,6 +45,12 @@ BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
 """Minimum number of numbered columns in a group; the columns of a smaller group are profiled separately."""
+
+MIN_MISSING = 0.1
+"""Minimum fraction of missing values that distinguishes labels and ratings from evidence with some empty cells."""
+
+MAX_SEPARATE_COLUMNS = 200
+"""Maximum number of numbered columns with some empty cells that are profiled separately; each becomes a template."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +106,20 @@ class ColumnProfile:
 class NumberedColumns:
     """A group of columns whose names differ only in numbers: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
-    `n_missing` is the number of cells without a value; `is_boolean` is True if all values are 0 or 1.
+    `n_missing` of the `n_cells` cells have no value; `is_boolean` is True if all values are 0 or 1.
     """
 
     prefix: str
     columns: tuple[str, ...]
+    n_cells: int
     n_missing: int
     is_boolean: bool
+
+    @property
+    def has_some_gaps(self) -> bool:
+        """True if the columns are separate attributes: some cells are empty, so that they are not vectors, but not ratings."""
+        is_small = len(self.columns) <= MAX_SEPARATE_COLUMNS
+        return is_small and 0 < self.n_missing < MIN_MISSING * self.n_cells
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,13 @@ class TableProfile:
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         return self.dataset.connection
+
+    def present_sql(self, column: str) -> str:
+        """Return a SQL condition that a cell of a column in the source of the table has a value; NaN is a missing value."""
+        condition = f"{quoted(column)} IS NOT NULL"
+        return (
+            f"{condition} AND NOT isnan({quoted(column)})" if self.raw.column_type(column) in REAL_TYPES else condition
+        )
 
     def query_number(self, sql: str) -> int:
         """Return the number that a query selects; the query refers to the profiled table as `this`."""
@@ -191,7 +212,7 @@ def profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
     groups, single = [], list(scalar_columns)
     for prefix, names in _group_numbered_columns(scalar_columns):
         group = _profile_numbered(connection, table, prefix, names)
-        if group is not None:
+        if group is not None and not group.has_some_gaps:
             groups.append(group)
             single = [c for c in single if c not in names]
     wide = {name for group in groups if len(group.columns) > MAX_STORED_COLUMNS for name in group.columns}
@@ -252,7 +273,7 @@ def _profile_numbered(
         rows = int(counts[3])
     if not rows or present != numbers or not present:
         return None
-    return NumberedColumns(prefix, names, len(names) * rows - present, truths == present)
+    return NumberedColumns(prefix, names, len(names) * rows, len(names) * rows - present, truths == present)
 
 
 def _profile_columns(

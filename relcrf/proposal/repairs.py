@@ -10,6 +10,7 @@ from relcrf.data.coding import datetime_sql, find_bad_rows, scan_with_row_number
 from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.readers.base import SourceTable
 from relcrf.data.readers.cell_formats import convert_formats, find_formats
+from relcrf.data.readers.csv_values import WHOLE_FORMAT, WHOLE_NUMBER
 from relcrf.data.readers.leading_zeros import pad_with_zeros
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.row_policies import distinct_rows_sql, orphan_sql, repaired_rows_sql, with_repaired_rows
@@ -64,6 +65,7 @@ def repair_tables(
     repairer = _TableRepairer(dataset, manifest)
     tables = [repairer.replace_missing_texts(table) if manifest.can_query(table) else table for table in tables]
     tables = [repairer.convert_formats(table) if manifest.can_query(table) else table for table in tables]
+    tables = repairer.read_whole_numbers(tables)
     repaired = [repairer.repair_key(table, tables) if manifest.can_query(table) else table for table in tables]
     repaired = repairer.pad_numbers(repaired)
     candidates = find_candidates(repaired)
@@ -134,6 +136,43 @@ class _TableRepairer:
             names = listing(each.column for each in found if each.description == description)
             note = f"contains {description}, which the manifest converts (formats)"
             self.notes.append(NearMiss(f"{table.name}.{names}", note))
+        return self._with_cells(table, convert_formats(_source(table), formats, None, table.connection))
+
+    def read_whole_numbers(self, tables: Sequence[TableProfile]) -> list[TableProfile]:
+        """Return the tables with `12` instead of texts such as `12.0`, as which pandas writes integers beside missing values.
+
+        The numbers are those of columns with few values, or whose names suggest references.
+        """
+        found = [
+            [
+                column
+                for column in table.columns.values()
+                if column.kind == "real" and column.present < column.rows and self.manifest.can_query(table)
+                if table.raw.column_type(column.name) == "VARCHAR" and _are_whole(table, column.name)
+            ]
+            for table in tables
+        ]
+        candidates = find_candidates([*tables]) if any(found) else []
+        return [
+            self._read_whole_numbers(
+                table,
+                [
+                    column.name
+                    for column in columns
+                    if column.values or any(name_affinity(column, c, table) >= MIN_AFFINITY for c in candidates)
+                ],
+            )
+            for table, columns in zip(tables, found, strict=True)
+        ]
+
+    def _read_whole_numbers(self, table: TableProfile, columns: Sequence[str]) -> TableProfile:
+        """Return a table with whole numbers in some columns."""
+        if not columns:
+            return table
+        formats = dict.fromkeys(columns, WHOLE_FORMAT)
+        self.manifest.formats.setdefault(self.manifest.file_of(table), {}).update(formats)
+        note = "contains whole numbers such as 1.0, which the manifest reads as 1 (formats)"
+        self.notes.append(NearMiss(f"{table.name}.{listing(columns)}", note))
         return self._with_cells(table, convert_formats(_source(table), formats, None, table.connection))
 
     def pad_numbers(self, tables: Sequence[TableProfile]) -> list[TableProfile]:
@@ -277,6 +316,13 @@ def _source(table: TableProfile) -> SourceTable:
 def _delimiter(table: TableProfile) -> str:
     """Return a comma if the cells of the table's file are separated by commas, and otherwise a semicolon."""
     return "," if table.raw.is_csv and "delimiter ','" in table.raw.format else ";"
+
+
+def _are_whole(table: TableProfile, column: str) -> bool:
+    """Return True if all cells of a column are numbers such as `12.0`, or missing."""
+    cell = f"trim({quoted(column)})"
+    condition = f"bool_and(regexp_full_match({cell}, {literal(WHOLE_NUMBER)})) FILTER ({cell} <> '')"
+    return bool(table.query_number(f"SELECT CAST(coalesce({condition}, false) AS INTEGER) FROM this"))
 
 
 def _find_digits(table: TableProfile, column: ColumnProfile) -> int:

@@ -16,7 +16,7 @@ class ProposedAttribute:
     Args:
         type: A type of the language, or `enumeration` or `open` for an enumerated or open domain that must be declared.
         column: The column of the raw table, or the prefix of a vector's columns.
-        values: Values of an enumeration.
+        values: Values of an enumeration, or of the components of a vector if they are 0 and 1.
         distinct: Number of distinct values.
         missing: Number of entities without a value.
         position_from_end: Number of columns of the table after this column (labels are often in the last column).

@@ -23,7 +23,7 @@ from relcrf.proposal.names import (
     names_code,
     stem_name,
 )
-from relcrf.proposal.profile import MAX_ENUMERATION, ColumnProfile, NumberedColumns, TableProfile
+from relcrf.proposal.profile import ColumnProfile, NumberedColumns, TableProfile
 from relcrf.proposal.schema import (
     ProposedAttribute,
     ProposedBag,
@@ -99,7 +99,6 @@ class _SchemaInference:
             self._add_entity(candidate)
         for table in self.tables:
             self._add_relations(table)
-        self._find_split_columns()
         return self.schema
 
     def _add_finding(self, table: TableProfile, role: str, reason: str) -> None:
@@ -275,8 +274,9 @@ class _SchemaInference:
             and table_stem not in table.columns
         )
         name = used.reserve(table_stem if use_table_name else attribute_name(columns.prefix, "numbers"))
+        values = ("0", "1") if columns.is_boolean else ()
         entity.attributes.append(
-            ProposedAttribute(name, "vector", table.name, columns.prefix, (), len(columns.columns))
+            ProposedAttribute(name, "vector", table.name, columns.prefix, values, len(columns.columns))
         )
         sources.append((table, tuple(columns.columns), name))
         return not is_direct
@@ -358,7 +358,9 @@ class _SchemaInference:
             if repeats:
                 return replace(attribute, type="open")
             if column.kind == "text":
-                self._exclude_column(table, column.name, "nearly every row has a different text, such as a name")
+                few = f"only {column.present:,} cells have a value, with {column.distinct:,} different texts"
+                reason = "nearly every row has a different text, such as a name"
+                self._exclude_column(table, column.name, few if 2 * column.present < column.rows else reason)
                 return None
         if column.kind == "whole" and column.is_unique:
             self._exclude_column(table, column.name, "every row has a different number, such as an identifier")
@@ -437,9 +439,9 @@ class _SchemaInference:
                 reason = "refers to other entities; this requires a manifest, which this source does not support"
                 self._exclude_column(table, column, reason)
             elif id(other) in self.entities:
-                name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
+                name = self.manifest.names.reserve(f"{attribute_name(table.name)}_{attribute_name(column)}")
                 key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
-                sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {reference} IS NOT NULL"
+                sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {table.present_sql(column)}"
                 comment, link = f"the {other.name} of each {candidate.name}", f"{table.name}.{column}"
                 self.manifest.add_query(name, sql, comment, link)
                 first = RelationArgument("member", entity.name, entity, "member", entity.size)
@@ -462,7 +464,12 @@ class _SchemaInference:
         other_columns = [
             c for c in table.columns.values() if c.name not in reference_columns and c.name.lower() not in SPLIT_COLUMNS
         ]
-        other_columns = [c for c in other_columns if c.distinct > 1 or len(refs) == 1]
+        constant = [c for c in other_columns if c.distinct < 2 and len(refs) > 1]
+        other_columns = [c for c in other_columns if c not in constant]
+        for column in constant:
+            self._exclude_column(table, column.name, column.unusable_reason)
+        for group in table.numbered_columns:
+            self._exclude_column(table, f"{group.prefix}...", "proposed relations have no attributes of type vector")
         reason = "; ".join(f"{c} refers to {f'{t.table.name}.{t.key}' if t.table else t.name}" for c, t in refs)
         if len(refs) == 2 and refs[0][1] is refs[1][1] and not other_columns:
             a, b = (quoted(c) for c in columns)
@@ -501,7 +508,10 @@ class _SchemaInference:
                 arguments.append(RelationArgument(argument, domain, None, column.name, column.distinct))
             else:
                 inferred = self._infer_attribute(table, column, table.rows, 1, None)
-                if inferred is not None and inferred.type in ("integer", "real", "bool", "enumeration", "open"):
+                if inferred is not None and not (inferred.is_number or inferred.is_discrete):
+                    why = f"proposed relations have no attributes of type {inferred.type}"
+                    self._exclude_column(table, column.name, why)
+                elif inferred is not None:
                     attribute = replace(inferred, name=used.reserve(attribute_name(column.name)))
                     renamed[attribute.name] = column.name
                     attributes.append(attribute)
@@ -557,44 +567,3 @@ class _SchemaInference:
         reason = f"{owner.column} refers to {owner.entity.table}; several values per entity"
         self._add_finding(table, f"bag {owner.entity.name}.{name}", reason)
         return True
-
-    # Splits
-
-    def _find_split_columns(self) -> None:
-        """Find split columns (few values, equal at both ends of every link), and exclude them from the evidence."""
-        for entity in self.schema.entities:
-            table = next((t for t in self.tables if t.name == entity.table), None)
-            binary = [
-                relation
-                for relation in self.schema.relations
-                if len(relation.arguments_of(entity)) == 2 == len(relation.arguments)
-            ]
-            links = [relation for relation in binary if relation.profile and relation.value_column is None]
-            if table is None or not links or entity.key not in table.columns:
-                continue
-            for attribute in list(entity.attributes):
-                if (
-                    attribute.type not in ("enumeration", "open")
-                    or attribute.missing
-                    or attribute.distinct > MAX_ENUMERATION
-                ):
-                    continue
-                if all(self._is_equal_along(table, entity.key, attribute.column, link, entity) for link in links):
-                    entity.attributes.remove(attribute)
-                    entity.split_column = entity.split_column or attribute.name
-                    self._exclude_column(
-                        table, attribute.column, "no link connects different values: use it with --split"
-                    )
-
-    @staticmethod
-    def _is_equal_along(
-        own_table: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
-    ) -> bool:
-        assert relation.profile is not None
-        a, b = (quoted(x.column) for x in relation.arguments_of(entity))
-        k, c = quoted(key), quoted(column)
-        crossing = (
-            f"SELECT count(*) FROM {relation.profile.scan} AS l JOIN this AS x ON x.{k} = l.{a} "
-            f"JOIN this AS y ON y.{k} = l.{b} WHERE x.{c} <> y.{c}"
-        )
-        return own_table.query_number(crossing) == 0

@@ -46,10 +46,11 @@ def _add_relation(
     assert entity is not None and attribute.key is not None
     used = NamePool(["member"])
     value = used.reserve(argument_name(attribute.name))
-    name = manifest.names.reserve(f"{table.name}_{attribute_name(attribute.column)}")
+    name = manifest.names.reserve(f"{attribute_name(table.name)}_{attribute_name(attribute.column)}")
     domain = names.reserve(*domain_names(attribute.name))
     key, cell = quoted(attribute.key), quoted(attribute.column)
-    sql = f"SELECT {key} AS member, {cell} AS {quoted(value)} FROM {manifest.query_source(table)} WHERE {cell} IS NOT NULL"
+    present = table.present_sql(attribute.column)
+    sql = f"SELECT {key} AS member, {cell} AS {quoted(value)} FROM {manifest.query_source(table)} WHERE {present}"
     manifest.add_query(name, sql, f"the {attribute.column} of each {entity.name}")
     schema.domains.append(domain)
     reason = f"{entity.name} entities share values of {table.name}.{attribute.column}"

@@ -8,6 +8,7 @@ from math import prod
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model.spec import fold_name
 from relcrf.proposal.names import LABEL_COLUMNS, PROPERTY_COLUMNS
+from relcrf.proposal.profile import MIN_MISSING
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema
 
 MAX_STATES = 200
@@ -15,9 +16,6 @@ MAX_STATES = 200
 
 MAX_TUPLES = 3_000_000
 """Maximum number of possible tuples of a predicted relation."""
-
-MIN_MISSING = 0.1
-"""Minimum fraction of missing values that distinguishes a column of labels from evidence with some empty cells."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
             the most plausible target.
 
     Raises:
-        UsageError: `requested` (E373), or every column and relation (E369), is unsuitable as a target.
+        UsageError: `requested` (E373), or every column and relation (E369), is unsuitable as a target. The notes state why
+            `requested` is not an attribute.
     """
     ranked, numbers = _rank_targets(schema), _numbers(schema)
     if requested is None:
@@ -97,7 +96,12 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
     )
     if numbers:
         hint = f"choose one of {listing([target.name for target in by_column + numbers])}"
-    raise UsageError(Diagnostic("E373", f"'{requested}' cannot be predicted", hint=hint))
+    reasons = dict.fromkeys(
+        f"{name}: {reason}"
+        for name, reason in schema.excluded_columns
+        if fold_name(requested) in (fold_name(name), fold_name(name.partition(".")[2]))
+    )
+    raise UsageError(Diagnostic("E373", f"'{requested}' cannot be predicted", hint=hint, notes=tuple(reasons)))
 
 
 def _numbers(schema: ProposedSchema) -> list[PredictionTarget]:

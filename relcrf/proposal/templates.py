@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import chain, combinations, count, product
 
 from relcrf.proposal.names import NamePool, argument_name, camel_case, snake_case
 from relcrf.proposal.profile import MAX_ENUMERATION, count_unmatched_values
@@ -150,7 +150,7 @@ class _TemplateBuilder:
             case "enumeration" | "open" | "bool":
                 return f"per {term}"
             case "vector":
-                return f"by {term}"
+                return f"by {term}" if attribute.values else f"by standardise({term})"
             case "integer" | "real":
                 return f"by {standardised_terms(term, attribute.low, attribute.high, self.target)}"
             case "datetime" | "time":
@@ -395,10 +395,10 @@ class _TemplateBuilder:
                     continue
                 if (one is other) and (shared is not same or mine is not yours):
                     continue
-                atoms = []
+                atoms, z = [], binder_name("s", x, y)
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
                     names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
-                    atoms.append(render_atom(relation, names | {common.name: "s", own.name: name}))
+                    atoms.append(render_atom(relation, names | {common.name: z, own.name: name}))
                 noun = "value" if shared.entity is None else "entity"
                 relation_name = self.relations.reserve(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.type_name}, {y}: {yours.type_name})"
@@ -466,9 +466,9 @@ def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
 
 
 def binder_name(type_name: str, *taken: str) -> str:
-    """Return an unused letter as the name of a binder (variable): the first letter of its type, or another letter."""
+    """Return an unused name of a binder (variable): the first letter of its type, another letter, or a letter and a number."""
     letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
-    return next(c for c in letters if c not in taken)
+    return next(c for c in chain(letters, (f"x{k}" for k in count(1))) if c not in taken)
 
 
 def binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:

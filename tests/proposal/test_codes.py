@@ -126,6 +126,21 @@ def test_text_without_another_meaning_is_missing_in_all_columns(tmp_path):
     assert 'missing = ["n/a"]\n' in made.manifest[1]
 
 
+def test_whole_numbers_that_pandas_writes_as_floats_are_keys_and_labels(tmp_path):
+    found = tables(str, lambda k: "" if k % 40 == 7 else f"{k}.0")
+    for k, row in enumerate(found["customer"]):
+        row |= {"churn": f"{k % 2}.0" if k % 3 else "", "score": "" if k == 5 else f"{k}.0", "version": f"{k % 3}.0"}
+    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
+    assert roles(made)["call"].startswith("relation CallCustomer")
+    assert 'formats = { customer = "1.0" }' in made.manifest[1] and 'formats = { churn = "1.0" }' in made.manifest[1]
+    assert any("whole numbers such as 1.0" in note for note in made.draft.notes)
+    bound = bind_proposal(made)
+    (count,) = bound.connection.execute('SELECT count(*) FROM "rel.CallCustomer"').fetchone()
+    assert count == 351
+    types = {a.column: a.type for entity in made.draft.analysis.schema.entities for a in entity.attributes}
+    assert (types["churn"], types["score"], types["version"]) == ("bool", "real", "real")
+
+
 @pytest.mark.parametrize("text", ["n/a", "NA", "unknown"])
 def test_formats_beside_missing_texts_are_found(text, tmp_path):
     lines = ["id;sum;since;churn"]

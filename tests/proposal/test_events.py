@@ -304,3 +304,20 @@ def test_dated_rows_of_an_entity_have_a_time(tmp_path):
         for target in ("visit.back", "patient.ward")
     )
     assert "declare 'time day'" in visits[0] and "--split folds=4,time=day" in visits[0] and not patients
+
+
+@pytest.mark.parametrize("column", ["age", "age in years"])
+def test_files_whose_names_are_not_names_of_the_language_are_summarised(column, tmp_path):
+    """Several queries read a file that has another name in the model, and possibly columns with other names."""
+    customer = [
+        {"id": f"C{k}", column: 18 + k % 50, "zip": f"Z{k % 40}", "fraud": ("yes", "no", "")[k % 3]} for k in range(90)
+    ]
+    payment = [
+        {"customer": f"C{k % 80}", "amount": k / 7, "time": f"2025-01-{1 + k % 28:02} {k % 24:02}:30:00"}
+        for k in range(200)
+    ]
+    tables = {"my-customers": customer, "2025 payments": payment}
+    project = propose(write_tables(tmp_path / "d", **tables), tmp_path / "m.rcrf")
+    bindings = {plan.name: plan.bindings for plan in project.draft.plans}
+    expected = {column.replace(" ", "_"), "my_customers_zip", "n_2025_payments"}
+    assert {name: bindings.get(name) for name in expected} == dict.fromkeys(expected, 90), bindings

@@ -9,6 +9,7 @@ import relcrf
 from relcrf.data.dataset import Dataset
 from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal import proposal
+from relcrf.proposal.data_profile import profile_data
 from relcrf.proposal.draft import analyse_tables
 from relcrf.proposal.manifest import ManifestBuilder
 
@@ -64,6 +65,16 @@ def test_objects_and_references_become_relations(tmp_path):
     assert bindings["article_references"] == sum(one != other for one, other in links)
     wrong = sum(each.startswith("a") for row in rows for each in row["references"])
     assert any(f"lacks {wrong} of" in note and "other spellings" in note for note in draft.notes) and wrong
+
+
+def test_profile_counts_elements_that_are_not_keys(tmp_path):
+    rows = articles()
+    (link,) = (each for each in profile_data(str(write(tmp_path / "d", article=rows)), None, DEFAULT_MEMORY).links
+               if each.target == "article.id" and each.orphans)  # fmt: skip
+    cited = [each for row in rows for each in row["references"]]
+    wrong = sum(each.startswith("a") for each in cited)
+    assert (link.rows, link.matched, link.orphans) == (len(cited), len(cited) - wrong, wrong)
+    assert link.column == "article_references.reference"
 
 
 def test_lists_of_texts_that_are_not_keys_are_bags(tmp_path):

@@ -1,5 +1,7 @@
 """Values that entities share, such as households, are relations in proposals; codes are not numbers."""
 
+import numpy as np
+import polars as pl
 import pytest
 from tables import write_tables
 
@@ -69,3 +71,19 @@ def test_names_of_keys(name):
 @pytest.mark.parametrize("name", ["id", "paid", "amount_paid", "grid", "hockey", "code", "piano"])
 def test_names_that_only_end_like_those_of_keys(name):
     assert not names_key(name)
+
+
+def test_references_that_are_nan_are_missing(tmp_path):
+    """Whole numbers beside missing ones are stored as real numbers, and some programs store NaN for a missing one."""
+    n = 120
+    shop = {"id": list(range(30)), "city": ["ab"[k % 2] for k in range(30)]}
+    owner = {
+        "owner_id": [float(k % 35) if k % 3 else np.nan for k in range(n)],
+        "churn": ["yn"[k % 2] for k in range(n)],
+    }
+    customer = {"id": list(range(n)), "shop_id": [float(k % 30) if k % 4 else np.nan for k in range(n)]} | owner
+    for name, table in {"shop": shop, "customer": customer}.items():
+        pl.DataFrame(table).write_parquet(tmp_path / f"{name}.parquet")
+    project = proposal.propose(str(tmp_path), tmp_path / "m.rcrf", "customer.churn", DEFAULT_MEMORY)
+    plans = {plan.name: plan.bindings for plan in project.draft.plans}
+    assert plans["customer_shop_id_city"] == n - 30 and plans["customer_owner_id"] == n - 40

@@ -4,12 +4,14 @@
 #   test-fast  run some tests of each package, in about a minute
 #   test-all   run all tests as CI does, with Spark; unexpected skips are failures
 #   docs       build the documentation site in build/site, with a separate environment in .venv-docs
-# Each target first creates .venv with the locked packages.
+# Each target first creates .venv with the locked packages. The tests have three workers, because with two workers, two cores
+# are idle for a quarter of the time, while tests wait for other processes.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 DOCS := .venv-docs
-PYTEST := $(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
+WORKERS := 3
+PYTEST := $(VENV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo kernels test test-all test-fast test-oldest lint docs lock clean
 
@@ -38,7 +40,7 @@ test-all: lint $(VENV)/.ready-spark
 
 # Run the tests with the oldest versions that pyproject.toml allows.
 test-oldest: .venv-oldest/.ready
-	.venv-oldest/bin/python -m pytest --numprocesses=2 --dist=worksteal
+	.venv-oldest/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 docs: $(DOCS)/.ready
 	$(DOCS)/bin/sphinx-build --quiet --fresh-env --write-all --fail-on-warning -c docs/site docs build/site

@@ -12,6 +12,7 @@ from relcrf.errors import Diagnostic, Span, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.extreme_values import note_extreme_values
 from relcrf.grounding.preview import plan_templates
+from relcrf.grounding.similar_values import note_similar_values
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import EnumeratedDomain
 from relcrf.model.types import Bag, DomainType
@@ -23,12 +24,13 @@ def add_data_warnings(
 ) -> list[Diagnostic]:
     """Return a model's warnings and the warnings that depend on the data; call `create_relation_tables` first.
 
-    Notes on extreme values are added to the bound model.
+    Notes on extreme and similar values are added to the bound model.
 
     Args:
         warnings: warnings of the model alone. A note with the number of bindings is added to cross product warnings.
     """
     note_extreme_values(bound)
+    note_similar_values(bound)
     warnings = list(warnings)
     spans = {id(w.location) for w in warnings if w.code == "W201"}
     cross_products = {t.name: t.span for t in all_templates(bound.spec) if id(t.span) in spans}

@@ -27,6 +27,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import LoweringContext, lower_template
 from relcrf.grounding.lowered_model import LoweredModel
 from relcrf.grounding.row_repetition import reduce_to_one_row
+from relcrf.grounding.similar_values import note_similar_values
 from relcrf.grounding.variables import build_variable_blocks, create_random_tables, read_states
 from relcrf.model.functions import external_function
 from relcrf.model.rules import all_templates
@@ -78,6 +79,7 @@ def ground(
     if lowered_model is None:
         create_relation_tables(bound, budget, progress)
         note_extreme_values(bound)
+        note_similar_values(bound)
     else:
         lowered_model.create_relation_tables(bound)
     _note_exclusions(bound)

@@ -25,6 +25,8 @@ def load_valid(path: str | os.PathLike[str]) -> tuple[ModelSpec, list[Diagnostic
         shipped = _shipped_model(Path(path).name)
         hint = f"relcrf contains a model with this name: {shipped}" if shipped else None
         hint = hint or path_suggestion(Path(path), _is_model) or "pass the path of a .rcrf file"
+        if (Path(path) / "manifest.json").is_file():  # a run folder
+            hint += "; in Python, relcrf.load_fit loads a run"
         raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import sqlite3
 import zipfile
 
 import joblib
@@ -86,6 +87,32 @@ def test_folder_and_frames_are_read_as_the_training_data(tmp_path):
         grounding = fit.ground(data)
         assert grounding.argument_texts(grounding.blocks[0])[0].tolist() == ["1", "2", "3"]
     assert any("read as those of the training data" in note for note in fit.ground(tmp_path / "data").bound.notes)
+
+
+@pytest.mark.parametrize(
+    "entry, name",
+    [
+        ('[tables.e]\nfile = "rows.csv"', "e"),
+        ('[tables.e]\nfile = "rows.csv"', "rows"),
+        ('[tables.e]\nfile = "r*.csv"', "E"),
+        ('[tables.e]\nsqlite = "all.db"\ntable = "rows"', "rows"),
+        ('[tables.e_rows]\nfile = "rows.csv"\n[tables.e]\nsql = "SELECT * FROM e_rows"', "rows"),
+    ],
+)
+def test_frames_take_the_place_of_the_files_of_a_manifest(tmp_path, entry, name):
+    (tmp_path / "rows.csv").write_text("Number;d\n1;x\n2;y\n3;none\n4;\n")
+    with sqlite3.connect(tmp_path / "all.db") as database:
+        database.execute("CREATE TABLE rows AS SELECT 1 AS Number, 'x' AS d UNION SELECT 2, 'y' UNION SELECT 3, 'none'")
+    source, *rest = entry.split("\n[")
+    changes = 'missing = { d = ["none"] }\n' + ('csv = { delimiter = ";" }\n' if "csv" in source else "")
+    query, columns = "".join(f"[{each}\n" for each in rest), 'columns = { id = "Number" }\n'
+    (tmp_path / "dataset.toml").write_text(f"{source}\n{changes}{query}{columns}")
+    model = relcrf.parse("domain D = { x, y }\nentity E { predict d : D }\ntemplate t(e: E) over e.d")
+    fit = model.fit(tmp_path, "local")
+    frame = pd.DataFrame({"Number": [7, 8, 9], "d": ["x", "none", None]})
+    assert fit.predict({name: frame}).table()["Number"].tolist() == ["8", "9"]
+    with pytest.raises(relcrf.DataError, match="E210"):
+        fit.predict({"other": frame})
 
 
 @pytest.mark.parametrize("store", [pickle, joblib])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relcrf.data.dataset import Dataset
-from relcrf.data.manifest import FILE_NAME, is_applicable
+from relcrf.data.manifest import DATABASE_KINDS, FILE_NAME, is_applicable
 from relcrf.data.python_tables import is_graph
 from relcrf.data.readers.base import StoredFormat
+from relcrf.data.toml_text import render_tables
 from relcrf.errors import DataError, Diagnostic, listing
-from relcrf.model.spec import ModelSpec
+from relcrf.model.spec import ModelSpec, fold_name
 from relcrf.model.types import Bag
 
 GivenData = Dataset | Mapping[str, Any] | str | os.PathLike[str] | Any
@@ -44,6 +46,8 @@ def to_dataset(
         data = {_table_of_frame(data, spec): data}
     if mapping is None or not (isinstance(data, Mapping) or needs_mapping(data, mapping)):
         return Dataset(data, formats=formats)
+    if isinstance(data, Mapping):
+        mapping = _mapping_of_tables(mapping, data)
     dataset = Dataset.from_mapping(data, mapping, formats=formats)
     if not isinstance(data, Mapping):
         dataset.notes.append(f"the tables of '{data}' are read as those of the training data")
@@ -54,6 +58,28 @@ def needs_mapping(data: str | os.PathLike[str], mapping: str) -> bool:
     """Return True if a manifest of training data applies to a path or URL; not if a folder has a manifest of its own."""
     path = Path(data)
     return not os.path.lexists(path / FILE_NAME) and path.suffix != ".toml" and is_applicable(mapping, path)
+
+
+def _mapping_of_tables(mapping: str, names: Iterable[str]) -> str | None:
+    """Return a manifest for tables by name, which take the place of the files; None if none of them does.
+
+    A table takes the place of the file, or of the table of a database, of the entry that has its name, or that reads a file or a
+    table of its name.
+    """
+    given = {fold_name(name): name for name in names}
+    entries = tomllib.loads(mapping)["tables"]
+    is_found, has_files = False, False
+    for name, entry in entries.items():
+        kind = next((key for key in ("file", *DATABASE_KINDS) if key in entry), None)
+        if kind is None:
+            continue
+        own_name = entry.get("table", name) if kind in DATABASE_KINDS else Path(entry[kind]).name.partition(".")[0]
+        found = given.get(fold_name(name), given.get(fold_name(own_name)))
+        for key in (kind, "csv", "schema"):
+            entry.pop(key, None)
+        entry["table"] = name if found is None else found
+        is_found, has_files = is_found or found is not None, True
+    return None if has_files and not is_found else render_tables(entries)
 
 
 def _table_of_frame(frame: Any, spec: ModelSpec | None) -> str:

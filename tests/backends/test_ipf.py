@@ -22,7 +22,7 @@ def trained(text, data, backend, **settings):
 @pytest.mark.parametrize("pairs", [TREE, RING], ids=["tree", "ring"])
 @pytest.mark.parametrize("text", [MARKOV, CRF], ids=["network", "conditional"])
 def test_agrees_with_gradient_methods_and_matches_moments(text, pairs):
-    data = tables(pairs, rows=100)
+    data = tables(pairs, rows=50)
     settings = {"tolerance": 1e-11, "max_iterations": 3000}
     one, grounding = trained(text, data, "ipf", **settings)
     other, _ = trained(text, data, "dense", inference="auto", l2=0.0, **settings)
@@ -34,7 +34,7 @@ def test_agrees_with_gradient_methods_and_matches_moments(text, pairs):
     np.testing.assert_allclose(first, second, atol=1e-6)
     for fit in (one, other):
         moments = fit.learned.moments
-        np.testing.assert_allclose(moments.expected / 100, moments.empirical / 100, atol=1e-6)
+        np.testing.assert_allclose(moments.expected / 50, moments.empirical / 50, atol=1e-6)
 
 
 def test_a_tree_of_tables_takes_as_many_inferences_as_tables():

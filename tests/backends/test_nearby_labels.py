@@ -23,8 +23,11 @@ def make_labels(variables, probabilities, whole=False):
     )
 
 
-def naive_threshold(labels, adjacency, variable, coverage):
-    """Return the threshold of one variable by breadth-first search and by trying each probability; nan without enough labels."""
+def naive_thresholds(labels, adjacency, variable, coverages):
+    """Return the threshold of one variable for each coverage by breadth-first search and by trying each probability.
+
+    A threshold without enough labels is nan.
+    """
     distance, frontier = {variable: 0}, [variable]
     while frontier:
         found = []
@@ -34,32 +37,37 @@ def naive_threshold(labels, adjacency, variable, coverage):
                     distance[other] = distance[each] + 1
                     found.append(other)
         frontier = found
-    m, far = count_nearest(coverage), len(adjacency.indptr)
+    far = len(adjacency.indptr)
     distances = np.array([distance.get(each, far) for each in labels.variables.tolist()])
+    return [naive_threshold(labels, distances, far, coverage) for coverage in coverages]
+
+
+def naive_threshold(labels, distances, far, coverage):
+    m = count_nearest(coverage)
     radius = next((r for r in range(1, far) if (distances <= r).sum() >= m), None)
     if radius is None:
         return float("nan")
     is_inner, is_last = distances < radius, distances == radius
     weights = is_inner + is_last * (m - is_inner.sum()) / is_last.sum()
-    reached = [p for p in labels.probabilities if weights[labels.probabilities >= p].sum() >= coverage * (m + 1) - 1e-9]
-    return max(reached)
+    probabilities = np.unique(labels.probabilities)
+    return max(p for p in probabilities if weights[labels.probabilities >= p].sum() >= coverage * (m + 1) - 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("cells", [1, 1 << 20])
-def test_thresholds_equal_those_of_a_naive_search(seed, cells, monkeypatch):
-    monkeypatch.setattr(nearby_labels, "CELLS_PER_BLOCK", cells)
+def test_thresholds_equal_those_of_a_naive_search(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(60, 300))
     pairs = rng.integers(n, size=(int(n * rng.uniform(0.4, 2.0)), 2))
     adjacency = make_adjacency(n, pairs[pairs[:, 0] != pairs[:, 1]])
     is_label = rng.random(n) < 0.5
     labels = make_labels(np.flatnonzero(is_label), np.round(rng.random(is_label.sum()), 2))
-    others = np.flatnonzero(~is_label)
-    for coverage in (0.5, 0.75):
-        found = nearby_min_probabilities(labels, adjacency, others, coverage)
-        expected = [naive_threshold(labels, adjacency, variable, coverage) for variable in others.tolist()]
-        np.testing.assert_allclose(found, expected)
+    others, coverages = np.flatnonzero(~is_label), (0.5, 0.75)
+    expected = np.array([naive_thresholds(labels, adjacency, variable, coverages) for variable in others.tolist()])
+    for cells in (1, 1 << 20):
+        monkeypatch.setattr(nearby_labels, "CELLS_PER_BLOCK", cells)
+        for column, coverage in enumerate(coverages):
+            found = nearby_min_probabilities(labels, adjacency, others, coverage)
+            np.testing.assert_allclose(found, expected[:, column])
 
 
 def test_number_of_nearest_labels():

@@ -263,7 +263,7 @@ def test_training_uses_the_numbers_whose_categories_are_all_known(unlabelled):
 
 
 def test_commands(tmp_path, relcrf_):
-    tables = trains(200, 0, unknown=0.2, unknown_categories=0.2)
+    tables = trains(120, 0, unknown=0.2, unknown_categories=0.2)
     rows = {
         name: [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         for name, columns in tables.items()
@@ -271,11 +271,11 @@ def test_commands(tmp_path, relcrf_):
     unknown = next(row["id"] for row in rows["train"] if None is row["delay"] is row["cause"] is row["line"])
     model, data, run = tmp_path / "trains.rcrf", write_tables(tmp_path / "tables", **rows), str(tmp_path / "run")
     model.write_text(TRAINS + TOGETHER + LINKS)
-    of_tables = ("--data", str(data))
+    of_tables, few = ("--data", str(data)), ("--backend", "dense", "--set", "max_iterations=10")
     for command in (
-        ("train", str(model), *of_tables, "--backend", "dense", "--out", run),
+        ("train", str(model), *of_tables, *few, "--out", run),
         ("predict", run, *of_tables, "--attribute", "Train.delay", "--out", str(tmp_path / "predicted.csv")),
-        ("evaluate", str(model), *of_tables, "--backend", "dense", "--folds", "2"),
+        ("evaluate", str(model), *of_tables, *few, "--folds", "3"),
         ("explain", run, f"Train/{unknown}.delay", *of_tables),
         ("explain", run, f"Train/{unknown}.line", *of_tables),
         ("audit", run, *of_tables),

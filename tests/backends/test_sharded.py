@@ -24,7 +24,7 @@ from relcrf.resources import resource_path
 def grounding():
     """Return pages with few links, so that there are many components."""
     rng = np.random.default_rng(3)
-    pages = 300
+    pages = 180
     ids = [f"p{k}" for k in range(pages)]
     ends = rng.integers(pages, size=(2, pages // 2))
     kinds = np.array(["course", "faculty", "student"], dtype=object)[rng.integers(3, size=pages)]
@@ -74,10 +74,10 @@ def test_graph_beyond_memory_is_sharded(grounding, monkeypatch):
     monkeypatch.setattr(
         automatic_sharding, "shard_problem", lambda *args: seen.append(args) or sharded.shard_problem(*args)
     )
-    api.fit(model, ground, "local")
+    api.fit(model, ground, "local", max_iterations=2)
     assert not seen
     monkeypatch.setattr(ground.bound.dataset.store, "n_bytes", 1000)
-    api.fit(model, ground, "local")
+    api.fit(model, ground, "local", max_iterations=2)
     assert len(seen) == 1
 
 
@@ -99,10 +99,10 @@ def test_verdict_is_that_of_the_worst_shard(grounding, monkeypatch, worst):
 @pytest.mark.slow
 def test_a_pool_gives_the_same_bits_though_a_worker_is_killed(grounding):
     model, ground = grounding
-    alone = api.fit(model, ground, "ess", executor=SerialExecutor())
+    alone = api.fit(model, ground, "ess", executor=SerialExecutor(), max_iterations=6)
     monitor = KillingMonitor()
     with PoolExecutor(2) as pool:
-        many = api.fit(model, ground, "ess", executor=pool, monitor=monitor)
+        many = api.fit(model, ground, "ess", executor=pool, monitor=monitor, max_iterations=6)
     assert monitor.n_steps > 3
     for name, vector in alone.learned.vectors.items():
         assert (many.learned.vectors[name] == vector).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from networks import LOOPS, agreements, grid_edges, network
 from scipy.optimize import minimize
-from scipy.special import entr, logsumexp
+from scipy.special import entr
 
 from relcrf.inference.belief_propagation import TreeReweighted
 from relcrf.inference.enumeration import Enumeration
@@ -42,12 +42,17 @@ def reweighted(unary, tables, edges, appearance, rounds=200):
 
     for _ in range(rounds):
         _, (first, second) = beliefs()
-        new = np.stack((logsumexp(scaled + second[:, None], axis=2), logsumexp(scaled + first[:, :, None], axis=1)))
-        messages = 0.5 * messages + 0.5 * (new - new.max(axis=2, keepdims=True))
+        sums = (scaled + second[:, None], 2), (scaled + first[:, :, None], 1)
+        new = np.stack([np.logaddexp.reduce(terms, axis=axis) for terms, axis in sums])
+        step = 0.5 * (new - new.max(axis=2, keepdims=True) - messages)
+        messages += step
+        if np.abs(step).max() < 1e-13:
+            break
     nodes, (first, second) = beliefs()
-    p = np.exp(nodes - logsumexp(nodes, axis=1, keepdims=True))
+    p = np.exp(nodes - np.logaddexp.reduce(nodes, axis=1, keepdims=True))
     pair = scaled + first[:, :, None] + second[:, None]
-    q = np.exp(pair - logsumexp(pair, axis=(1, 2), keepdims=True))
+    q = np.exp(pair - pair.max(axis=(1, 2), keepdims=True))
+    q /= q.sum(axis=(1, 2), keepdims=True)
     a, b = q.sum(axis=2), q.sum(axis=1)
     information = entr(a).sum(axis=1) + entr(b).sum(axis=1) - entr(q).sum(axis=(1, 2))
     value = (p * unary).sum() + (q * tables).sum() + entr(p).sum() - appearance @ information
@@ -119,7 +124,7 @@ def test_pair_information_equals_enumeration():
         table = potentials.factors[scopes.table_start[pair] : scopes.table_start[pair + 1]]
         table = table.reshape(scopes.cardinality[i], scopes.cardinality[j]).copy()
         table += potentials.nodes[start[i] : start[i + 1], None] + potentials.nodes[start[j] : start[j + 1]]
-        p = np.exp(table - logsumexp(table))
+        p = np.exp(table) / np.exp(table).sum()
         expected = (p * np.log(p / (p.sum(axis=1, keepdims=True) * p.sum(axis=0)))).sum()
         assert found[pair] == pytest.approx(expected, abs=1e-12)
 

@@ -47,11 +47,15 @@ def plain_marginals(scopes, potentials, balance):
             joint = np.exp(tables[f] if side else tables[f].T)
             new[f, side] = np.log(np.exp(logs[pairs[f][1 - side]] - message[f, 1 - side]) @ joint)
             new[f, side] -= new[f, side].max()
-        message = new
+        message, before = new, message
         marginals = [np.exp(each - each.max()) / np.exp(each - each.max()).sum() for each in logs]
         sizes = np.bincount(balance.state_class, np.concatenate(marginals), len(values))
-        values += 0.05 * (balance.strength * (balance.expected - sizes) - values)
-    return np.concatenate(marginals)
+        step = 0.05 * (balance.strength * (balance.expected - sizes) - values)
+        values += step
+        moves = [abs(step).max(), *(abs(new[key] - before[key]).max() for key in new)]
+        if max(moves) < 1e-12:
+            return np.concatenate(marginals)
+    raise AssertionError("the potentials of the classes oscillate")
 
 
 @pytest.mark.parametrize("name", WITH_TABLES)

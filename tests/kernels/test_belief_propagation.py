@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 from networks import hard, network
-from scipy.special import logsumexp
 
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.kernels import pair_flooding
+
+
+def log_sum_exp(terms, axis=None):
+    """Return the logarithm of the sum of the exponentials of some terms, which may be -inf."""
+    largest = np.max(terms, axis=axis, keepdims=True)
+    largest = np.where(largest > -np.inf, largest, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(np.exp(terms - largest), axis=axis)) + np.squeeze(largest, axis=axis)
 
 
 class ReferencePropagation:
@@ -16,16 +23,16 @@ class ReferencePropagation:
     def __init__(self, scopes, potentials, maximum=False, damping=0.0):
         full, whole = scopes.expand_agreements(potentials)
         self.scopes, self.damping = full, damping
-        self.reduce = np.max if maximum else logsumexp
+        self.reduce = np.max if maximum else log_sum_exp
         self.nodes = np.split(whole.nodes, full.state_start[1:-1]) if full.n_nodes else []
         self.scope = [full.node[a:b] for a, b in zip(full.start[:-1], full.start[1:], strict=True)]
         tables = np.split(whole.factors, full.table_start[1:-1]) if self.scope else []
         self.tables = [t.reshape(full.cardinality[s]) for t, s in zip(tables, self.scope, strict=True)]
         self.message = {(f, v): np.zeros(full.cardinality[v]) for f, s in enumerate(self.scope) for v in s}
+        self.factors = [[f for f, s in enumerate(self.scope) if v in s] for v in range(full.n_nodes)]
 
     def product(self, v, without=-1):
-        from_factors = [m for (f, w), m in self.message.items() if w == v and f != without]
-        return self.nodes[v] + sum(from_factors, np.zeros_like(self.nodes[v]))
+        return sum((self.message[f, v] for f in self.factors[v] if f != without), self.nodes[v])
 
     def joint(self, f, without=-1):
         """Return a factor's log table plus the cavities of its nodes, except node `without`."""
@@ -71,9 +78,11 @@ class ReferencePropagation:
         nodes = [self.product(v) for v in range(self.scopes.n_nodes)]
         factors = [self.joint(f).ravel() for f in range(len(self.scope))]
         degree = np.bincount(self.scopes.node, minlength=self.scopes.n_nodes)
-        value = sum(map(logsumexp, factors)) + sum((1 - d) * logsumexp(b) for d, b in zip(degree, nodes, strict=True))
+        value = sum(map(log_sum_exp, factors)) + sum(
+            (1 - d) * log_sum_exp(b) for d, b in zip(degree, nodes, strict=True)
+        )
         normal = [
-            np.concatenate([np.exp(b - logsumexp(b)) for b in part] or [np.empty(0)]) for part in (nodes, factors)
+            np.concatenate([np.exp(b - log_sum_exp(b)) for b in part] or [np.empty(0)]) for part in (nodes, factors)
         ]
         return *normal, value
 
@@ -172,23 +181,23 @@ def test_lanes(in_place, shares_table, first, second, reweighted, agreement, max
     expected, change = (product if in_place else next_product).copy(), 1.0
     for block in range(n_blocks):
         product = expected.copy() if in_place else product
-        for lane in range(pair_flooding.LANES):
-            i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
-            m = np.split(old[block, :, lane], [first])
-            table = tables[min(block, len(tables) - 1), :, lane]
-            table = np.where(np.eye(first), *table) if agreement else table.reshape(first, second)
-            to_first = table * (product[j] / m[1])
-            to_second = table.T * (product[i] / m[0])
-            for states, old_message, terms, rows in (
-                (i, m[0], to_first, slice(0, first)),
-                (j, m[1], to_second, slice(first, None)),
-            ):
-                new_message = terms.max(axis=1) if maximum else terms.sum(axis=1)
-                new_message = old_message**damping * (new_message / new_message.max()) ** (1 - damping)
-                np.testing.assert_allclose(message[block, rows, lane], new_message, rtol=1e-12)
-                absorbed = new_message / old_message if in_place else new_message
-                expected[states] *= absorbed ** appearance[block, lane] if reweighted else absorbed
-                change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
+        i, j = (ends[block, side] + np.arange(k)[:, None] for side, k in enumerate((first, second)))
+        m = np.split(old[block], [first])
+        table = tables[min(block, len(tables) - 1)]  # one column for each lane
+        same = np.eye(first, dtype=bool)[:, :, None]
+        table = np.where(same, *table) if agreement else table.reshape(first, second, -1)
+        to_first = table * (product[j] / m[1])
+        to_second = table.swapaxes(0, 1) * (product[i] / m[0])
+        for states, old_message, terms, rows in (
+            (i, m[0], to_first, slice(0, first)),
+            (j, m[1], to_second, slice(first, None)),
+        ):
+            new_message = terms.max(axis=1) if maximum else terms.sum(axis=1)
+            new_message = old_message**damping * (new_message / new_message.max(axis=0)) ** (1 - damping)
+            np.testing.assert_allclose(message[block, rows], new_message, rtol=1e-12)
+            absorbed = new_message / old_message if in_place else new_message
+            np.multiply.at(expected, states, absorbed ** appearance[block] if reweighted else absorbed)
+            change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     assert max_ratio == pytest.approx(change, rel=1e-12)
 

@@ -34,7 +34,7 @@ def keyed(keys):
     return Keyed(np.asarray(keys, dtype=np.int32), np.empty((0, 1)), max(keys) + 1)
 
 
-def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smoothing=0.001):
+def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smoothing=0.001, tolerance=1e-9):
     """Return the fitting, its last state, and every value that it has evaluated."""
     roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
     roles[list(clamped)] = Role.CLAMPED
@@ -52,7 +52,7 @@ def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smo
         return values[-1], expected - target
 
     tables = WeightTables.build(reduced, simultaneous=together)
-    fitting = ProportionalFitting(tables, target, 1e-9, max_iterations)
+    fitting = ProportionalFitting(tables, target, tolerance, max_iterations)
     return fitting, fitting.minimise(evaluate, fitting.start(evaluate, start)), values
 
 
@@ -112,7 +112,7 @@ def test_likelihood_never_decreases_and_moments_match(seed, together, monkeypatc
         patch.setattr(proportional_fitting, "STEP_GROWTH", 1.0)  # only the conservative step
         _, state, values = fitted(graph, states, **settings, max_iterations=25)
         assert (np.diff(values) <= 1e-10).all()
-    _, grown, tried = fitted(graph, states, **settings, max_iterations=4000)
+    _, grown, tried = fitted(graph, states, **settings, max_iterations=4000, tolerance=1e-6)
     assert grown.value <= state.value + 1e-10 and len(tried) == grown.evaluations
     assert np.abs(grown.gradient).max() < 1e-5
 

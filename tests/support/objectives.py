@@ -28,6 +28,33 @@ def finite_differences(objective, point, step=1e-5):
     return out
 
 
+def require_derivatives(objective, point, blocks, rtol, atol, step=1e-5):
+    """Require that a gradient has the derivatives in some directions that finite differences have.
+
+    The directions are two random ones over the weights of each block, and two over all weights, so that each weight
+    has a part in four of them.
+
+    Args:
+        blocks: The blocks of weights, one after another, as in the point.
+    """
+    rng = np.random.default_rng(len(point))
+    directions, start = list(rng.normal(size=(2, len(point)))), 0
+    for block in blocks:
+        size = block.n_features * block.n_patterns
+        for _ in range(2):
+            directions.append(np.zeros(len(point)))
+            directions[-1][start : start + size] = rng.normal(size=size)
+        start += size
+    assert start == len(point)
+    gradient = objective(point)[1]
+    found = [direction @ gradient for direction in directions]
+    expected = [
+        (objective(point + step * direction)[0] - objective(point - step * direction)[0]) / (2 * step)
+        for direction in directions
+    ]
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
 def through_a_run_folder(state, folder):
     """Return the state of an optimiser after saving and loading it."""
     (folder / "checkpoint").mkdir()

@@ -8,16 +8,23 @@ _ALLOWED_SPACES = frozenset("\u00a0\u200c\u200d\u3000")
 """Spaces and joiners that are not escaped, because some writing systems need them; `str.isprintable` rejects them."""
 
 
+_NOT_ASCII = re.compile(r"[^ -~]")
+"""A character that may be unprintable."""
+
+
 def escape_unprintable(text: str, allowed: str = "") -> str:
     """Replace control characters, direction marks and surrogates with their escapes: `\\x1b`, `\\u202e`.
 
     Args:
         allowed: Control characters that are not escaped, such as line breaks.
     """
-    return "".join(
-        c if c.isprintable() or c in _ALLOWED_SPACES or c in allowed else c.encode("unicode_escape").decode()
-        for c in text
-    )
+
+    def escape(match: re.Match[str]) -> str:
+        c = match[0]
+        kept = c.isprintable() or c in _ALLOWED_SPACES or c in allowed
+        return c if kept else c.encode("unicode_escape").decode()
+
+    return _NOT_ASCII.sub(escape, text)
 
 
 def replace_unprintable(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import groupby, product
 from typing import ClassVar
 
 import numpy as np
@@ -238,17 +238,22 @@ class ScoreCalibration:
             is_linked: Mask of the variables with links, shape (n,); `sharpness` does not apply to the others, whose
                 scores are not the result of propagation.
         """
-        sharpened = np.where(is_linked[:, None], _sharpen(scores, self.sharpness), scores)
-        sharpened += self.smoothing * frequencies
-        return np.asarray(sharpened / sharpened.sum(axis=1, keepdims=True))
+        return self.smooth(_sharpen(scores, self.sharpness, is_linked), frequencies)
+
+    def smooth(self, sharpened: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the states for sharpened scores, see `probabilities`."""
+        smoothed = sharpened + self.smoothing * frequencies
+        return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
 
 
-def _sharpen(scores: np.ndarray, sharpness: float) -> np.ndarray:
+def _sharpen(scores: np.ndarray, sharpness: float, is_linked: np.ndarray) -> np.ndarray:
+    """Return the scores of the variables with links, raised to a power without a change of their sums, and the other scores."""
     if sharpness == 1.0:
         return scores
     powers = (scores / np.maximum(scores.max(axis=1, keepdims=True), 1e-300)) ** sharpness
     total = scores.sum(axis=1, keepdims=True)
-    return np.asarray(powers * (total / np.maximum(powers.sum(axis=1, keepdims=True), 1e-300)))
+    sharpened = powers * (total / np.maximum(powers.sum(axis=1, keepdims=True), 1e-300))
+    return np.where(is_linked[:, None], sharpened, scores)
 
 
 Choice = tuple[float, ScoreCalibration]
@@ -278,11 +283,13 @@ class SettingScores:
         labels = targets[links.variables]
         rows = np.flatnonzero(labels >= 0)
         scores, labels, is_linked = scores[rows], labels[rows], links.is_linked[rows]
-        for calibration in self.calibrations:
-            found = calibration.probabilities(scores, self.frequencies.by_domain[links.number], is_linked)
-            log_likelihood = np.log(np.maximum(found[np.arange(len(rows)), labels], 1e-300)).sum()
-            added = np.array([len(rows), log_likelihood, np.count_nonzero(found.argmax(axis=1) == labels)])
-            self.sums[value, calibration] = self.sums.get((value, calibration), 0.0) + added
+        for sharpness, calibrations in groupby(self.calibrations, lambda calibration: calibration.sharpness):
+            sharpened = _sharpen(scores, sharpness, is_linked)
+            for calibration in calibrations:
+                found = calibration.smooth(sharpened, self.frequencies.by_domain[links.number])
+                log_likelihood = np.log(np.maximum(found[np.arange(len(rows)), labels], 1e-300)).sum()
+                added = np.array([len(rows), log_likelihood, np.count_nonzero(found.argmax(axis=1) == labels)])
+                self.sums[value, calibration] = self.sums.get((value, calibration), 0.0) + added
 
     def best(self) -> Choice:
         """Return the choice with the largest log-likelihood; the first in case of ties."""

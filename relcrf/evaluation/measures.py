@@ -33,6 +33,10 @@ averaged over the folds.
 """
 
 
+MAX_RANKED = 1 << 16
+"""Number of probabilities that are ranked together, to bound the memory of rankings by many states."""
+
+
 @dataclass(frozen=True)
 class Score:
     """The accuracy and log-likelihood of predictions.
@@ -58,6 +62,51 @@ class Score:
 def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
     """Score marginals of shape (n, n_states) against labels of shape (n,)."""
     return ScoredLabels(probabilities, truth).score()
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranking:
+    """The items by ascending probability of each of several states.
+
+    Args:
+        items: The items in the order of the first state, then in that of the second state, and so on.
+        is_labelled: Whether the item has the state as its label, for each entry of `items`.
+        runs: The offset in `items` of each run of equal probabilities.
+        states: The offset in `runs` of each state.
+    """
+
+    items: np.ndarray
+    is_labelled: np.ndarray
+    runs: np.ndarray
+    states: np.ndarray
+
+    @classmethod
+    def build(cls, probabilities: np.ndarray, is_label: np.ndarray) -> _Ranking:
+        """Rank items by the probabilities of states, shape (n, n_states); `is_label` of the same shape marks the labels."""
+        n, n_states = probabilities.shape
+        order = np.argsort(probabilities.T, axis=1, kind="stable")
+        ordered = np.take_along_axis(probabilities.T, order, axis=1)
+        is_new = np.ones((n_states, n), dtype=bool)
+        is_new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        runs = np.flatnonzero(is_new)
+        is_labelled = np.take_along_axis(is_label.T, order, axis=1)
+        return cls(order.ravel(), is_labelled.ravel(), runs, np.searchsorted(runs, n * np.arange(n_states)))
+
+    def weights_by_rank(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the total weight of the items with the label and of the other items, for each run."""
+        ordered = weights[self.items]
+        labelled = np.where(self.is_labelled, ordered, 0.0)
+        return np.add.reduceat(labelled, self.runs), np.add.reduceat(ordered - labelled, self.runs)
+
+    def areas(self, weights: np.ndarray) -> np.ndarray:
+        """Return the area under the ROC curve of each state for which there are items with the label and other items."""
+        positives, negatives = self.weights_by_rank(weights)
+        n_positives, n_negatives = (np.add.reduceat(each, self.states) for each in (positives, negatives))
+        below = np.cumsum(negatives) - negatives / 2.0
+        of_earlier_states = np.cumsum(n_negatives) - n_negatives
+        pairs = np.add.reduceat(positives * below, self.states) - n_positives * of_earlier_states
+        all_pairs = n_positives * n_negatives
+        return np.asarray(pairs[all_pairs > 0.0] / all_pairs[all_pairs > 0.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,36 +231,25 @@ class ScoredLabels:
         return float((2.0 * correct[denominators > 0] / denominators[denominators > 0]).mean())
 
     @cached_property
-    def _sort_orders(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each state, the items by ascending probability, and the offset of each group of equal probabilities."""
-        out = []
-        for column in self.probabilities.T:
-            order = np.argsort(column, kind="stable")
-            ordered = column[order]
-            out.append((order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))))
-        return out
-
-    def _weights_by_rank(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the total weight of items with label `state` and of other items, for each distinct probability."""
-        order, starts = self._sort_orders[state]
-        is_state = self.truth[order] == state
-        ordered = weights[order]
-        return np.add.reduceat(ordered * is_state, starts), np.add.reduceat(ordered * ~is_state, starts)
+    def _rankings(self) -> list[_Ranking]:
+        """The rankings by the probability of each state; for two states, only of the second state."""
+        k = self.probabilities.shape[1]
+        states = np.arange(k) if k > 2 else np.array([k - 1])
+        n_parts = -(-len(states) // max(1, MAX_RANKED // max(1, len(self.truth))))
+        return [
+            _Ranking.build(self.probabilities[:, part], self.truth[:, None] == part)
+            for part in np.array_split(states, n_parts)
+        ]
 
     def _roc_auc(self, weights: np.ndarray) -> float:
-        k = self.probabilities.shape[1]
-        areas = []
-        for state in range(k) if k > 2 else (k - 1,):
-            positives, negatives = self._weights_by_rank(state, weights)
-            if positives.sum() and negatives.sum():
-                below = np.cumsum(negatives) - negatives / 2.0
-                areas.append(float(positives @ below / (positives.sum() * negatives.sum())))
-        return float(np.mean(areas)) if areas else float("nan")
+        areas = np.concatenate([ranking.areas(weights) for ranking in self._rankings])
+        return float(areas.mean()) if len(areas) else float("nan")
 
     def _average_precision(self, weights: np.ndarray) -> float:
         if self.probabilities.shape[1] != 2:
             return float("nan")
-        positives, negatives = (steps[::-1] for steps in self._weights_by_rank(1, weights))
+        (ranking,) = self._rankings
+        positives, negatives = (steps[::-1] for steps in ranking.weights_by_rank(weights))
         if not positives.sum():
             return float("nan")
         chosen, correct = np.cumsum(positives + negatives), np.cumsum(positives)

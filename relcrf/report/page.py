@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -179,8 +180,12 @@ def _table_options(learned: LearnedModel, run: str, holdout: HoldoutEvaluation |
     return reproduction.table_options(holdout.options)
 
 
+@cache
 def page_environment(purpose: str) -> Any:
-    """Return the Jinja environment of pages, which escapes all texts, with the filters of the templates."""
+    """Return the Jinja environment of pages, which escapes all texts, with the filters of the templates.
+
+    An environment compiles each template only once.
+    """
     jinja2 = import_extra("jinja2", EXTRA, purpose)
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(read_resource), autoescape=True, undefined=jinja2.StrictUndefined,

@@ -1,6 +1,7 @@
 """Audits: planted wrong labels come first, folds exclude the labels that they score, and reasons name the cause."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -50,11 +51,20 @@ def friends(n=12, seed=0):
     return {"person": pd.DataFrame({"id": range(n), "age": age}), "knows": pd.DataFrame(pairs, columns=["x", "y"])}
 
 
-def audited(data, text=MODEL, backend="ess", folds=5):
-    model = relcrf.parse(text)
-    grounding = model.ground(relcrf.Dataset(data))
-    fit = api.fit(model, grounding, backend)
-    return api.audit_labels(fit.learned, grounding, AuditSettings(folds=folds))
+@cache
+def ground(hidden=0, seed=0):
+    """Return the ground graph of `web`."""
+    return relcrf.parse(MODEL).ground(relcrf.Dataset(web(hidden=hidden, seed=seed)))
+
+
+@cache
+def fit_web(backend, hidden=0, seed=0):
+    """Return a model of `web`, which is trained once."""
+    return api.fit(relcrf.parse(MODEL), ground(hidden, seed), backend)
+
+
+def audited(backend, hidden=0, seed=0, folds=5):
+    return api.audit_labels(fit_web(backend, hidden, seed).learned, ground(hidden, seed), AuditSettings(folds=folds))
 
 
 @pytest.mark.parametrize("hidden", [0, 6])
@@ -62,7 +72,7 @@ def audited(data, text=MODEL, backend="ess", folds=5):
     "backend", ["ess", "local", "dense", "pseudo", "chow-liu", "gated", "propagate", "smooth", "trmrf", "grafting"]
 )
 def test_planted_label_is_first_and_its_value_is_proposed(backend, hidden):
-    found = audited(web(hidden=hidden), backend=backend)
+    found = audited(backend, hidden)
     (block,) = found.blocks
     table = found.table(block)
     assert len(table) == 60 - hidden
@@ -93,7 +103,7 @@ def test_labels_of_a_fold_do_not_teach_their_own_weights():
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("backend", ["dense", "local"])
 def test_own_weights_hide_the_wrong_label(backend, seed):
-    found, memorised = (audited(web(seed=seed), backend=backend, folds=folds) for folds in (5, 0))
+    found, memorised = (audited(backend, seed=seed, folds=folds) for folds in (5, 0))
     (block,) = found.blocks
     assert found.table(block)["p_observed"][0] < 0.5 * memorised.table(block)["p_observed"][0]
     assert memorised.weights["backend"] == backend and found.weights["backend"] in ("pseudo", "local")
@@ -103,7 +113,9 @@ def test_tuples_of_a_closed_world_relation_are_labels():
     data = friends()
     data["knows"] = data["knows"].iloc[1:]
     missing = tuple(map(str, friends()["knows"].iloc[0]))
-    found = audited(data, LINKS)
+    model = relcrf.parse(LINKS)
+    grounding = model.ground(relcrf.Dataset(data))
+    found = api.audit_labels(api.fit(model, grounding, "ess").learned, grounding, AuditSettings())
     (block,) = found.blocks
     assert len(found.table(block)) == 12 * 11
     absent = found.table(block, "false")
@@ -118,29 +130,28 @@ def test_estimate_of_errors_counts_confident_other_values():
 
 
 def test_frame_of_a_fit():
-    data = web()
-    fit = relcrf.parse(MODEL).fit(data, "local")
+    data, fit = web(), fit_web("local")
     frame = fit.audit(data, folds=3)
     assert list(frame.columns) == ["id", "observed", "proposed", "p_observed", "p_proposed", "log_odds"]
     assert set(fit.audit(data, "Page.topic", observed="c", folds=3)["observed"]) == {"c"}
 
 
 def test_local_run_is_audited_without_links():
-    data = web()
-    fits = {name: relcrf.parse(MODEL).fit(data, name) for name in ("local", "ess")}
-    names = {name: {one.name for one in select_systems(fit.learned, fit.ground(data))} for name, fit in fits.items()}
+    names = {
+        backend: {one.name for one in select_systems(fit_web(backend).learned, ground())}
+        for backend in ("local", "ess")
+    }
     assert names == {"local": {"local"}, "ess": {"local", "pseudo"}}
 
 
 def test_errors_of_audits():
-    data = web()
-    fit = relcrf.parse(MODEL).fit(data, "local")
+    data, fit = web(), fit_web("local")
     without = {**data, "page": data["page"].assign(topic=None)}
     with pytest.raises(DataError, match=r"no value of Page\.topic is labelled"):
         fit.audit(without)
     with pytest.raises(UsageError, match="unknown value 'd'"):
-        fit.audit(data, observed="d")
+        fit.audit(ground(), observed="d")
     with pytest.raises(UsageError, match="unknown predicted attribute 'topc'"):
-        fit.audit(data, "topc")
+        fit.audit(ground(), "topc")
     with pytest.raises(DataError, match="into 100 folds"):
-        fit.audit(data, folds=100)
+        fit.audit(ground(), folds=100)

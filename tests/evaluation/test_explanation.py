@@ -49,12 +49,18 @@ def tables(links=TREE, labels=None, seed=0):
     return {"page": page, "page_word": words, "link": pd.DataFrame(links, columns=["x", "y"])}
 
 
-def random_fit(data, backend="ess", seed=0, text=MODEL, **settings):
+@cache
+def ground(*more, seed=0):
+    """Return the ground graph of the default tables with more links."""
+    return relcrf.parse(MODEL).ground(relcrf.Dataset(tables([*TREE, *more], seed=seed)))
+
+
+def random_fit(grounding, backend="ess", seed=0, **settings):
     """Return a model with random weights, so that there are contributions of both signs."""
     name, _, method = backend.partition("-") if backend.startswith("dense") else (backend, "", "")
     if method:
         settings["inference"] = method
-    fit = relcrf.parse(text).fit(relcrf.Dataset(data), name, max_iterations=2, **settings)
+    fit = relcrf.api.fit(relcrf.parse(MODEL), grounding, name, max_iterations=2, **settings)
     rng = np.random.default_rng(seed)
     drawn = {key: rng.normal(size=len(value)) for key, value in fit.learned.vectors.items()}
     return Fit(replace(fit.learned, vectors={**fit.learned.vectors, "weights": drawn["weights"]}))
@@ -63,7 +69,7 @@ def random_fit(data, backend="ess", seed=0, text=MODEL, **settings):
 @cache
 def default_fit(backend="ess"):
     """Return `random_fit` of the default tables, which is trained once."""
-    return random_fit(tables(), backend)
+    return random_fit(ground(), backend)
 
 
 def enumerated(fit, grounding, variable, *, hidden=(), without=()):
@@ -101,8 +107,9 @@ def test_templates_after_a_template_over_two_variables_keep_their_names(backend)
     data, pair = tables(), "template linked(p: Page, q: Page) where Link(p, q) over p.topic, q.topic\n"
     found = []
     for text in (MODEL, MODEL.replace(pair, "").replace("template prior", f"{pair}template prior")):
-        fit = relcrf.parse(text).fit(relcrf.Dataset(data), backend)
-        explained = fit.explain(fit.ground(relcrf.Dataset(data)), "Page/1")
+        model = relcrf.parse(text)
+        grounding = model.ground(relcrf.Dataset(data))
+        explained = relcrf.api.fit(model, grounding, backend).explain(grounding, "Page/1")
         found.append({one.templates: one.amount for one in explained.contributions if one.kind == "itself"})
     assert set(found[0]) <= {("prior",), ("word",), ("colour",), ("long",)}
     assert found[0] == pytest.approx(found[1])
@@ -111,9 +118,8 @@ def test_templates_after_a_template_over_two_variables_keep_their_names(backend)
 @pytest.mark.parametrize("backend", EXACT)
 @pytest.mark.parametrize("seed", range(2))
 def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):
-    data = tables(seed=seed)
-    fit = random_fit(data, backend, seed)
-    grounding = fit.ground(relcrf.Dataset(data))
+    grounding = ground(seed=seed)
+    fit = random_fit(grounding, backend, seed)
     for page in range(8):
         found = fit.explain(grounding, f"Page/{page}", depth=3)
         exact = enumerated(fit, grounding, page)
@@ -132,8 +138,7 @@ def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):
 
 def test_neighbour_on_a_tree_contributes_the_effect_of_its_factors():
     """Removing the factors of one link changes the enumerated log odds by the contribution of that neighbour."""
-    data, fit = tables(), default_fit()
-    grounding = fit.ground(relcrf.Dataset(data))
+    grounding, fit = ground(), default_fit()
     found = fit.explain(grounding, "Page/1", against="a")
     values, checked = grounding.blocks[0].values, []
     for one in found.contributions:
@@ -161,9 +166,8 @@ def test_neighbour_on_a_tree_contributes_the_effect_of_its_factors():
     "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf", "grafting"]
 )
 def test_remainder_on_a_graph_with_cycles(backend):
-    data = tables([*TREE, (1, 2), (3, 4)])
-    fit = random_fit(data, backend)
-    grounding = fit.ground(relcrf.Dataset(data))
+    grounding = ground((1, 2), (3, 4))
+    fit = random_fit(grounding, backend)
     prediction = relcrf.api.predict(fit, grounding)
     for variable, probabilities in zip(prediction.variables(), prediction.probabilities(), strict=True):
         found = fit.explain(grounding, f"Page/{variable}", depth=2)
@@ -182,9 +186,8 @@ def test_remainder_on_a_graph_with_cycles(backend):
 
 
 def test_junction_tree_log_odds_equal_enumeration():
-    data = tables([(0, 1), (1, 3), (0, 3)])
-    fit = random_fit(data, "dense-jt")
-    grounding = fit.ground(relcrf.Dataset(data))
+    grounding = relcrf.parse(MODEL).ground(relcrf.Dataset(tables([(0, 1), (1, 3), (0, 3)])))
+    fit = random_fit(grounding, "dense-jt")
     found = fit.explain(grounding, "Page/0")
     exact, values = enumerated(fit, grounding, 0), grounding.blocks[0].values
     assert found.log_odds == pytest.approx(exact[values.index(found.answer)] - exact[values.index(found.against)])
@@ -192,9 +195,8 @@ def test_junction_tree_log_odds_equal_enumeration():
 
 
 def test_several_trees_are_averaged():
-    data = tables([*TREE, (1, 2), (3, 4), (0, 3)])
-    fit = random_fit(data, "ess", trees=3)
-    found = fit.explain(relcrf.Dataset(data), "Page/1", depth=2)
+    grounding = ground((1, 2), (3, 4), (0, 3))
+    found = random_fit(grounding, "ess", trees=3).explain(grounding, "Page/1", depth=2)
     total = sum(one.amount for one in found.contributions) + found.remainder
     assert total == pytest.approx(found.log_odds, abs=1e-9)
     for one in found.contributions:
@@ -202,25 +204,22 @@ def test_several_trees_are_averaged():
 
 
 def test_labelled_neighbours_in_the_tree_are_evidence():
-    data = tables()
-    fit = random_fit(data, "ess", observed_edges="tree")
-    found = fit.explain(relcrf.Dataset(data), "Page/0")
+    found = random_fit(ground(), "ess", observed_edges="tree").explain(ground(), "Page/0")
     assert {one.kind for one in found.contributions if one.neighbours} == {"neighbour", "evidence"}
     assert found.remainder == pytest.approx(0.0, abs=1e-9)
 
 
 def test_closed_gates_have_no_contributions():
-    data = tables([*TREE, (1, 2)])
-    fit = random_fit(data, "gated")
+    grounding = ground((1, 2))
+    fit = random_fit(grounding, "gated")
     closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "gate_threshold": 0.999}))
-    kinds = {one.kind for one in closed.explain(relcrf.Dataset(data), "Page/1").contributions}
+    kinds = {one.kind for one in closed.explain(grounding, "Page/1").contributions}
     assert kinds == {"itself"}
-    assert "neighbour" in {one.kind for one in fit.explain(relcrf.Dataset(data), "Page/1").contributions}
+    assert "neighbour" in {one.kind for one in fit.explain(grounding, "Page/1").contributions}
 
 
 def test_further_labels_can_be_hidden():
-    data, fit = tables(), default_fit()
-    grounding = fit.ground(relcrf.Dataset(data))
+    grounding, fit = ground(), default_fit()
     hidden = np.arange(8) == 2
     found = fit.explain(grounding, "Page/0", hidden=hidden)
     exact, values = enumerated(fit, grounding, 0, hidden=[2]), grounding.blocks[0].values
@@ -233,31 +232,45 @@ def test_further_labels_can_be_hidden():
     ("page", "backend"), [(0, "ess"), (1, "ess"), (3, "ess"), (4, "ess"), (0, "dense-mf"), (1, "gated")]
 )
 def test_changes_equal_changed_tables(page, backend):
-    """Apply each single change to the tables and ground them again."""
+    """Apply the changes to copies of the tables, and ground these together."""
     data, fit = tables(), default_fit(backend)
-    found = fit.flips(relcrf.Dataset(data), f"Page/{page}")
-    asked = fit.explain(relcrf.Dataset(data), f"Page/{page}")
+    found = fit.flips(ground(), f"Page/{page}")
+    asked = fit.explain(ground(), f"Page/{page}")
     kinds = set()
     assert list(found.single) == sorted(found.single, key=lambda flip: flip.log_odds)
-    for flip in found.single:
+    flips = [*found.single, *filter(None, [found.nearest])]
+    grounding = fit.ground(relcrf.Dataset(join_tables([change_tables(data, page, flip.changes) for flip in flips])))
+    for k, flip in enumerate(found.single):
         (change,) = flip.changes
         kinds.add(change.subject.split()[0].split("(")[0])
-        other = change_tables(data, page, change)
-        again = fit.explain(relcrf.Dataset(other), f"Page/{page}", against=None)
+        again = fit.explain(grounding, f"Page/{8 * k + page}", against=None)
         assert again.answer == flip.answer
         assert again.probabilities[flip.answer] == pytest.approx(flip.probability, abs=1e-6)
         odds = np.log(again.probabilities[asked.answer] / again.probabilities[asked.against])
         assert odds == pytest.approx(flip.log_odds, abs=1e-5)
     assert {"word", "colour", "long"} <= kinds
     if found.nearest is not None:
-        other = data
-        for change in found.nearest.changes:
-            other = change_tables(other, page, change)
-        assert fit.explain(relcrf.Dataset(other), f"Page/{page}").answer == found.nearest.answer != asked.answer
+        again = fit.explain(grounding, f"Page/{8 * len(found.single) + page}")
+        assert again.answer == found.nearest.answer != asked.answer
 
 
-def change_tables(data, page, change):
-    """Return tables with a change of evidence."""
+def join_tables(copies):
+    """Return tables of all pages of the copies; copy k has the pages from 8 k on."""
+    joined = {}
+    for name, columns in {"page": ["id"], "page_word": ["page"], "link": ["x", "y"]}.items():
+        shifted = [copy[name].assign(**{c: copy[name][c] + 8 * k for c in columns}) for k, copy in enumerate(copies)]
+        joined[name] = pd.concat(shifted, ignore_index=True)
+    return joined
+
+
+def change_tables(data, page, changes):
+    """Return tables with changes of evidence."""
+    for change in changes:
+        data = change_table(data, page, change)
+    return data
+
+
+def change_table(data, page, change):
     pages, words = data["page"].copy(), data["page_word"]
     template, _, key = change.subject.partition(" ")
     if template.startswith("Page("):
@@ -337,9 +350,8 @@ def test_predicted_relations_and_cliques():
     ],
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):
-    data, fit = tables(), default_fit()
     with pytest.raises(UsageError) as raised:
-        fit.explain(relcrf.Dataset(data), asked)
+        default_fit().explain(ground(), asked)
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == code
     assert said in diagnostic.render()
@@ -357,12 +369,12 @@ def test_ambiguous_attribute_raises_error():
 
 
 def test_invalid_states_raise_error():
-    data, fit = tables(), default_fit()
+    fit = default_fit()
     with pytest.raises(UsageError, match="unknown value 'd'"):
-        fit.explain(relcrf.Dataset(data), "Page/0", against="d")
-    answer = fit.explain(relcrf.Dataset(data), "Page/0").answer
+        fit.explain(ground(), "Page/0", against="d")
+    answer = fit.explain(ground(), "Page/0").answer
     with pytest.raises(UsageError, match="the predicted value itself"):
-        fit.explain(relcrf.Dataset(data), "Page/0", against=answer)
+        fit.explain(ground(), "Page/0", against=answer)
     one = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", None]})})
     alone = relcrf.parse("domain D = open entity E { predict d : D } template t(e: E) over e.d").fit(one, "local")
     with pytest.raises(UsageError, match="single state"):
@@ -370,9 +382,8 @@ def test_invalid_states_raise_error():
 
 
 def test_backend_without_inference_tasks_raises_e368():
-    data = tables()
-    fit = random_fit(data, "local")
-    case = ExplanationCase.from_model(fit.learned, fit.ground(relcrf.Dataset(data)), 0)
+    fit = random_fit(ground(), "local")
+    case = ExplanationCase.from_model(fit.learned, ground(), 0)
 
     class Silent(type(case.system)):
         inference_tasks = relcrf.backends.base.AbstractBackend.inference_tasks
@@ -390,7 +401,8 @@ def test_equal_explanations_have_equal_pictures(ending, tmp_path):
     data["page"]["id"] = names
     data["page_word"]["page"] = names[data["page_word"]["page"]]
     data["link"] = pd.DataFrame(names[np.array(TREE)], columns=["x", "y"])
-    found = random_fit(data).explain(relcrf.Dataset(data), "Page/$a$", depth=2)
+    grounding = relcrf.parse(MODEL).ground(relcrf.Dataset(data))
+    found = random_fit(grounding).explain(grounding, "Page/$a$", depth=2)
     for name in ("one", "two"):
         neighbourhood.save_neighbourhood(found, tmp_path / f"{name}{ending}")
     first = (tmp_path / f"one{ending}").read_bytes()

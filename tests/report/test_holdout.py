@@ -82,8 +82,28 @@ def holdout(run, web):
 
 
 @pytest.fixture(scope="module")
+def report(run, holdout):
+    return page.render_report(run, holdout)
+
+
+@pytest.fixture(scope="module")
 def explained(run, web):
     return evaluate_run(run, web, n_explained=3)
+
+
+@pytest.fixture(scope="module")
+def shown(place):
+    """Return a browser."""
+    with browser(place / "profile") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def explained_page(run, explained, place):
+    """Return the path of a report with explanations."""
+    path = place / "explained" / "report.html"
+    page.write_report(run, path, explained)
+    return path
 
 
 def test_scores_equal_predict(run, web, holdout):
@@ -105,8 +125,8 @@ def test_scores_equal_predict(run, web, holdout):
     assert points["log_loss"][-1] == pytest.approx(-score.log_likelihood)
 
 
-def test_report_with_data(run, holdout):
-    made = page.render_report(run, holdout)
+def test_report_with_data(run, holdout, report):
+    made = report
     html = Page(made.html)
     html.require_closed()
     assert {f"Page.category: {what}" for what in ("accuracy", "log-loss, nats", "reliability", "learning curve")} <= {
@@ -135,9 +155,9 @@ def test_report_with_data(run, holdout):
     assert [text for text in html.text("pre") if text.startswith(f"relcrf explain {run} 'Page(p")]
 
 
-def test_reproduction_command_trains_equal_weights(run, web, holdout, place, monkeypatch, capsys):
+def test_reproduction_command_trains_equal_weights(run, report, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    (again,) = [text for text in Page(page.render_report(run, holdout).html).text("pre") if "web-again" in text]
+    (again,) = [text for text in Page(report.html).text("pre") if "web-again" in text]
     words = shlex.split(again.replace("\\\n", ""))
     assert words[0] == "relcrf" and relcrf_command(capsys, monkeypatch, *words[1:])[0] == 0
     np.testing.assert_array_equal(np.load(place / "web-again" / "weights.npy"), np.load(run / "weights.npy"))
@@ -177,11 +197,10 @@ def test_report_without_held_out_labels(run, web, place, monkeypatch, capsys):
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
 
 
-def test_held_out_labels_seen_in_training_give_a_warning(run, place, web):
+def test_held_out_labels_seen_in_training_give_a_warning(report, place, web):
     seen = train_run(place / "seen", relcrf.load(resource_path("models", "webkb.rcrf")), web, held=None)
-    for folder, is_seen in ((seen, True), (run, False)):
-        warnings = page.render_report(folder, evaluate_run(folder, web)).warnings
-        assert any("probably used" in text for text in warnings) == is_seen
+    for made, is_seen in ((page.render_report(seen, evaluate_run(seen, web)), True), (report, False)):
+        assert any("probably used" in text for text in made.warnings) == is_seen
 
 
 def test_all_labels_held_out_gives_no_baselines(run, web):
@@ -311,7 +330,7 @@ def test_headline_reports_the_log_loss_if_the_accuracies_do_not_differ():
     assert "log-loss" not in Headline("E.d", "Accuracy 70.0%", (clear,), 100, 1).text
 
 
-def test_gain_by_labelled_neighbours(run, holdout):
+def test_gain_by_labelled_neighbours(holdout, report):
     """The rows partition the held-out labels, and their accuracies are those of the labels that they contain."""
     (section,) = build_sections(holdout)
     rows, results = section.neighbour_gains, holdout.predictions
@@ -327,57 +346,54 @@ def test_gain_by_labelled_neighbours(run, holdout):
                 assert row.n_labels == mask.sum() and row.measures[system][0] == pytest.approx(correct[mask].mean())
     total = sum(row.n_labels * row.gain[0] for row in rows) / len(n_neighbours)
     assert total == pytest.approx(section.gain.accuracy.value)
-    assert "Gain by labelled neighbours" in Page(page.render_report(run, holdout).html).text("h4")
+    assert "Gain by labelled neighbours" in Page(report.html).text("h4")
 
 
-def test_headline_equals_the_differences(run, holdout):
-    (found,) = page.render_report(run, holdout).headlines
-    html = Page(page.render_report(run, holdout).html)
+def test_headline_equals_the_differences(holdout, report):
+    (found,) = report.headlines
+    html = Page(report.html)
     for one, name in zip(found.comparisons, ("majority", "local"), strict=True):
         assert one.difference == holdout.predictions.differences("ess", name, "Page.category")["accuracy"]
         assert any(one.text[1:] in text for text in html.text("span"))
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_page_in_a_browser(run, explained, tmp_path):
+def test_page_in_a_browser(explained_page, shown, tmp_path):
     """Check that the page never scrolls sideways, and that its text has sufficient contrast."""
-    page.write_report(run, tmp_path / "report.html", explained)
-    with browser(tmp_path / "profile") as shown:
-        papers = []
-        for width in (320, 1600):
-            for dark in (False, True):
-                shown.open(tmp_path / "report.html", width, dark=dark)
-                assert shown.ask("document.documentElement.scrollWidth") == width
-                out = "e => !e.closest('.table, .text, .command, svg') && e.getBoundingClientRect().right > innerWidth + 1"
-                assert shown.ask(f"[...document.querySelectorAll('body *')].filter({out}).length") == 0
-                papers.append(shown.ask("getComputedStyle(document.body).backgroundColor"))
-                assert shown.ask("document.querySelector('.n').closest('.table').scrollWidth > 0")
-                assert shown.ask("getComputedStyle(document.querySelector('td.n')).textAlign") == "right"
-                for element in ("p", ".text .kd", ".text .c1", ".tile small", ".verdict", "svg text"):
-                    assert contrast(shown, element) >= 4.5, (element, dark)
-        assert papers[0] == papers[2] != papers[1] == papers[3]
-        assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
-        shown.picture(tmp_path / "page.png", whole=False)
+    papers = []
+    for width in (320, 1600):
+        for dark in (False, True):
+            shown.open(explained_page, width, dark=dark)
+            assert shown.ask("document.documentElement.scrollWidth") == width
+            out = "e => !e.closest('.table, .text, .command, svg') && e.getBoundingClientRect().right > innerWidth + 1"
+            assert shown.ask(f"[...document.querySelectorAll('body *')].filter({out}).length") == 0
+            papers.append(shown.ask("getComputedStyle(document.body).backgroundColor"))
+            assert shown.ask("document.querySelector('.n').closest('.table').scrollWidth > 0")
+            assert shown.ask("getComputedStyle(document.querySelector('td.n')).textAlign") == "right"
+            for element in ("p", ".text .kd", ".text .c1", ".tile small", ".verdict", "svg text"):
+                assert contrast(shown, element) >= 4.5, (element, dark)
+    assert papers[0] == papers[2] != papers[1] == papers[3]
+    assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
+    shown.picture(tmp_path / "page.png", whole=False)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_long_names_and_large_numbers_fit_on_the_page(run, explained, tmp_path):
-    html = page.render_report(run, explained).html
+def test_long_names_and_large_numbers_fit_on_the_page(explained_page, shown, tmp_path):
+    html = explained_page.read_text(encoding="utf-8")
     html = re.sub(r"(<h[1-4][^>]*>)", rf"\g<1>{'name' * 100}", html)
     html = re.sub(r"(<strong class=[^>]*>)[^<]+", r"\g<1>-290,529,075,782,123", html)
     (tmp_path / "report.html").write_text(html, encoding="utf-8")
-    with browser(tmp_path / "profile") as shown:
-        for width in (400, 700, 1280):
-            shown.open(tmp_path / "report.html", width)
-            assert shown.ask("document.documentElement.scrollWidth") == width
-            wide = "[...document.querySelectorAll('.tile')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-            assert shown.ask(wide) == 0
+    for width in (400, 700, 1280):
+        shown.open(tmp_path / "report.html", width)
+        assert shown.ask("document.documentElement.scrollWidth") == width
+        wide = "[...document.querySelectorAll('.tile')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        assert shown.ask(wide) == 0
 
 
-def test_explained_links(run, explained):
+def test_explained_links(explained, explained_page):
     """The links and pictures are those of the explanations of a sample; the policy allows exactly the script of the page."""
-    made = page.render_report(run, explained).html
+    made = explained_page.read_text(encoding="utf-8")
     html = Page(made)
     assert len(explained.explanations) == 3
     parts = [part for one in explained.explanations for part in one.contributions if part.neighbours]
@@ -391,18 +407,16 @@ def test_explained_links(run, explained):
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_neighbourhood_shows_a_neighbour_on_click_and_key(run, explained, tmp_path):
-    page.write_report(run, tmp_path / "report.html", explained)
-    with browser(tmp_path / "profile") as shown:
-        shown.open(tmp_path / "report.html", 900)
-        picture = "document.querySelector('.neighbourhood')"
-        disc = f"{picture}.querySelector('[role=button]')"
-        for event in ("new MouseEvent('click')", "new KeyboardEvent('keydown', {key: 'Enter'})"):
-            shown.ask(f"{picture}.querySelector('output').textContent = ''")
-            shown.ask(f"{disc}.dispatchEvent({event})")
-            text = shown.ask(f"{picture}.querySelector('output').textContent")
-            assert text and text == shown.ask(f"{disc}.getAttribute('aria-label')")
-        assert shown.ask(f"{disc}.getAttribute('aria-pressed')") == "true"
+def test_neighbourhood_shows_a_neighbour_on_click_and_key(explained_page, shown):
+    shown.open(explained_page, 900)
+    picture = "document.querySelector('.neighbourhood')"
+    disc = f"{picture}.querySelector('[role=button]')"
+    for event in ("new MouseEvent('click')", "new KeyboardEvent('keydown', {key: 'Enter'})"):
+        shown.ask(f"{picture}.querySelector('output').textContent = ''")
+        shown.ask(f"{disc}.dispatchEvent({event})")
+        text = shown.ask(f"{picture}.querySelector('output').textContent")
+        assert text and text == shown.ask(f"{disc}.getAttribute('aria-label')")
+    assert shown.ask(f"{disc}.getAttribute('aria-pressed')") == "true"
 
 
 def contrast(shown, element):

@@ -45,6 +45,16 @@ def trmrf(tmp_path_factory):
     return train(place / "nations", relcrf.parse(TEXT), traits_world(), "trmrf", l1=1.0)
 
 
+@pytest.fixture(scope="module")
+def ess_page(ess):
+    return page.render_report(ess)
+
+
+@pytest.fixture(scope="module")
+def trmrf_page(trmrf):
+    return page.render_report(trmrf)
+
+
 def rows(html):
     """Return the cells of all tables, a list per row."""
     found = []
@@ -54,8 +64,8 @@ def rows(html):
     return found
 
 
-def test_report_of_an_ess_run(ess):
-    made = page.render_report(ess)
+def test_report_of_an_ess_run(ess, ess_page):
+    made = ess_page
     html = Page(made.html)
     html.require_closed()
     assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
@@ -100,8 +110,8 @@ def test_report_of_an_ess_run(ess):
     assert status == summary["weights_status"]
 
 
-def test_report_of_a_trmrf_run(trmrf):
-    made = page.render_report(trmrf)
+def test_report_of_a_trmrf_run(trmrf, trmrf_page):
+    made = trmrf_page
     html = Page(made.html)
     html.require_closed()
     assert {"errors", "signals", "induction: nonzero weights over iterations"} <= set(made.plots)
@@ -128,10 +138,9 @@ def test_report_of_a_trmrf_run(trmrf):
     ] in table
 
 
-def test_tables_have_captions(ess, trmrf):
+def test_tables_have_captions(ess_page, trmrf_page):
     """Each table follows a paragraph or plots that explain it."""
-    for run in (ess, trmrf):
-        html = page.render_report(run).html
+    for html in (ess_page.html, trmrf_page.html):
         assert html.count("<table>") == len(re.findall(r'</p>\s*<div class="table"', html)) > 0
 
 
@@ -144,10 +153,10 @@ def test_horizontal_axis_of_moments_has_few_ticks(ess):
     assert 3 <= texts.index("empirical moment") <= moments.N_TICKS + 1
 
 
-def test_content_security_policy_forbids_scripts(ess):
+def test_content_security_policy_forbids_scripts(ess_page):
     policies = [
         attributes["content"]
-        for tag, attributes in Page(page.render_report(ess).html).elements
+        for tag, attributes in Page(ess_page.html).elements
         if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     (policy,) = policies

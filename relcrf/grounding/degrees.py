@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import duckdb
 import numpy as np
 
 from relcrf.columns.storage import read_rows
@@ -29,10 +28,12 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass
 class DegreeCache:
-    """A cache of the degrees of columns, valid while the tables do not change."""
+    """A cache of the columns, numbers of rows and degrees of tables, valid while the tables do not change."""
 
     bound: BoundModel
     _cache: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    _row_counts: dict[str, int] = field(default_factory=dict)
+    _column_types: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def count_degrees(self, table: str, column: str) -> np.ndarray:
         """Return the degrees of a column, shape (largest vid or code + 1,), int64; nulls are not counted."""
@@ -44,13 +45,31 @@ class DegreeCache:
         return self._cache[table, column]
 
     def forget(self, tables: Container[str]) -> None:
-        """Remove the degrees of tables that have changed."""
+        """Remove what is known about tables that have changed."""
         self._cache = {key: degrees for key, degrees in self._cache.items() if key[0] not in tables}
+        self._row_counts = {table: count for table, count in self._row_counts.items() if table not in tables}
+        self._column_types = {table: types for table, types in self._column_types.items() if table not in tables}
+
+    def count_rows(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        if table not in self._row_counts:
+            self._row_counts[table] = self.bound.count_rows(table)
+        return self._row_counts[table]
+
+    def column_types(self, table: str) -> dict[str, str]:
+        """Return DuckDB's type of each column of a table, by column name."""
+        if table not in self._column_types:
+            described = self.bound.connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
+            self._column_types[table] = {str(row[0]): str(row[1]) for row in described}
+        return self._column_types[table]
 
     def is_coded(self, table: str, column: str) -> bool:
         """Return True if a column contains vids or codes."""
-        described = self.bound.connection.execute(f"DESCRIBE SELECT {quoted(column)} FROM {quoted(table)}").fetchall()
-        return str(described[0][1]) == "INTEGER"
+        return self.column_types(table)[column] == "INTEGER"
+
+    def argument_columns(self, table: str) -> list[str]:
+        """Return the argument columns of a relation's table; together they identify a tuple."""
+        return [name for name in self.column_types(table) if ARGUMENT_COLUMN.fullmatch(name)]
 
     def count_subtree_rows(
         self, scan: Scan, key: Column | None, child_rows: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
@@ -62,9 +81,7 @@ class DegreeCache:
         """
         if not conditions and not child_rows:
             return (
-                self.count_degrees(scan.table, key.name)
-                if key is not None
-                else np.array([self.bound.count_rows(scan.table)])
+                self.count_degrees(scan.table, key.name) if key is not None else np.array([self.count_rows(scan.table)])
             )
         if not conditions and key is None and len(child_rows) == 1:
             ((column, vector),) = child_rows.items()
@@ -85,18 +102,17 @@ class DegreeCache:
     ) -> np.ndarray:
         """Sum products of `child_rows` entries over the rows of a query, by column `key` or, if `key` is None, in total."""
         out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
-        with self.bound.cursor(query) as cursor:
-            for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):
-                weight = None
-                for name, vector in child_rows.items():
-                    factor = _gather(vector, batch[name])
-                    weight = factor if weight is None else weight * factor
-                if key is None:
-                    out[0] += len(batch[names[0]]) if weight is None else weight.sum()
-                    continue
-                counts = np.bincount(batch[key], weight, minlength=len(out))
-                counts[: len(out)] += out.astype(counts.dtype, copy=False)
-                out = counts
+        for batch in stream_batches(self.bound.connection.sql(query), dict.fromkeys(names, np.int32)):
+            weight = None
+            for name, vector in child_rows.items():
+                factor = _gather(vector, batch[name])
+                weight = factor if weight is None else weight * factor
+            if key is None:
+                out[0] += len(batch[names[0]]) if weight is None else weight.sum()
+                continue
+            counts = np.bincount(batch[key], weight, minlength=len(out))
+            counts[: len(out)] += out.astype(counts.dtype, copy=False)
+            out = counts
         return out
 
 
@@ -127,9 +143,3 @@ def multiply_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
     n = min(len(a), len(b))
     return float(np.dot(a[:n].astype(np.float64), b[:n].astype(np.float64)))
-
-
-def argument_columns(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    """Return the argument columns of a relation's table; together they identify a tuple."""
-    described = connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
-    return [str(row[0]) for row in described if ARGUMENT_COLUMN.fullmatch(str(row[0]))]

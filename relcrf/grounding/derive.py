@@ -125,7 +125,7 @@ def _compute_fixed_point(
                 s for plan in plans[derived.name] for s in _delta_plans(plan, tables, newest, is_first=is_first)
             ]
             for plan in delta_plans:
-                if math.prod(bound.count_rows(scan.table) for scan in plan.scans) > MAX_BUDGET_RATIO * budget:
+                if math.prod(degrees.count_rows(scan.table) for scan in plan.scans) > MAX_BUDGET_RATIO * budget:
                     size = estimate_size(degrees, plan)
                     if size.bindings > MAX_BUDGET_RATIO * budget:
                         raise _budget_error(bound, derived, plans[derived.name][0], size, budget)

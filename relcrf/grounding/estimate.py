@@ -21,7 +21,7 @@ from relcrf.data.names import ARGUMENT_COLUMN
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import plan as p
 from relcrf.grounding import sql
-from relcrf.grounding.degrees import DegreeCache, argument_columns, multiply_vectors
+from relcrf.grounding.degrees import DegreeCache, multiply_vectors
 from relcrf.grounding.hubs import describe_worst_hub
 from relcrf.model.nodes import walk
 
@@ -171,7 +171,7 @@ def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
 def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: str) -> p.Plan:
     """Merge two scans of a relation if the plan equates all arguments, so that both scans read the same tuple."""
     tables = {s.alias: s.table for s in plan.scans}
-    names = argument_columns(degrees.bound.connection, tables[alias])
+    names = degrees.argument_columns(tables[alias])
     classes = p.equivalence_classes(plan)
     are_same = all(any({p.Column(alias, n), p.Column(other, n)} <= members for members in classes) for n in names)
     if alias == other or not names or tables[alias] != tables[other] or not are_same:

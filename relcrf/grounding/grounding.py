@@ -181,16 +181,17 @@ class Grounding:
 
     def variable_name(self, variable: int) -> str:
         """Return the name of a variable, such as `Page(12).category` or `Smokes(anna)`."""
-        if self.graph.n_variables <= MAX_CACHED_NAMES:
-            return str(self._variable_names[variable])
         return str(self.variable_names(np.array([variable]))[0])
 
     @cached_property
     def _variable_names(self) -> np.ndarray:
-        return self.variable_names(np.arange(self.graph.n_variables))
+        return format_variables(self.bound, self.blocks, np.arange(self.graph.n_variables))
 
     def variable_names(self, variables: np.ndarray) -> np.ndarray:
         """Return the names of some variables, shape (n,), object."""
+        if self.graph.n_variables <= MAX_CACHED_NAMES:
+            names: np.ndarray = self._variable_names[variables]
+            return names
         return format_variables(self.bound, self.blocks, variables)
 
     def values_in_data(self, block: VariableBlock, variables: np.ndarray) -> np.ndarray:
@@ -291,7 +292,7 @@ class Grounding:
         variables_seen = distinct(
             np.concatenate([[index], *(variables for _, rows in bindings for variables in rows.scope)])
         )
-        names = format_variables(self.bound, self.blocks, variables_seen)
+        names = self.variable_names(variables_seen)
         texts: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature")}
         for template, rows in bindings:
             lowered = self._lowered[template]

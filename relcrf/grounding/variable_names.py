@@ -38,6 +38,8 @@ def format_variables(bound: BoundModel, blocks: Sequence[VariableBlock], variabl
     out = np.empty(len(variables), dtype=object)
     for block in blocks:
         positions = np.flatnonzero((variables >= block.start) & (variables < block.start + block.count))
+        if not len(positions):
+            continue
         distinct, inverse = np.unique(variables[positions], return_inverse=True)
         names = [
             block.format_name(arguments) for arguments in zip(*read_arguments(bound, block, distinct), strict=True)

@@ -8,8 +8,11 @@ from typing import Any
 
 from relcrf import api
 from relcrf.api import Model
+from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
+from relcrf.grounding.candidates import ground_candidates
 from relcrf.grounding.derive import Progress
+from relcrf.grounding.ground import create_relation_tables, ground
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan_templates
 from relcrf.proposal.agreement import with_agreement_priors
@@ -151,30 +154,39 @@ def draft_model(
         return model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands)
 
     progress("plan")
-    plans = api.parse(render(), name).plan(dataset)
+    text = render()
+    model = api.parse(text, name)
+    bound = bind(model.spec, dataset)
+    create_relation_tables(bound)
+    plans = plan_templates(bound)
     # A template with at most one binding per variable is not larger than the variables themselves.
     max_bindings = max([MAX_BINDINGS, *(plan.bindings for plan in plans if plan.name.startswith("prior"))])
     too_large = {
         plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else max_bindings)
     }
     empty = {plan.name for plan in plans if not plan.bindings}
-    templates = [replace(p, is_active=p.name not in too_large) for p in templates if p.name not in empty]
-    model = api.parse(render(), name)
+    possible = [replace(p, is_active=p.name not in too_large) for p in templates if p.name not in empty]
     progress("ground")
-    grounding = model.ground(dataset, progress=progress)
+    if possible != templates:
+        templates = possible
+        text = render()
+        model = api.parse(text, name)
+        bound = bind(model.spec, dataset)
+    grounding = ground(bound, progress=progress)
     progress("agreement")
     with_priors = with_agreement_priors(templates, with_known_labels(grounding))
     if with_priors != templates:
         templates = with_priors
-        model = api.parse(render(), name)
-        plans = model.plan(dataset)
-        grounding = model.ground(dataset, progress=progress)
-    _, data_notes = model.check(dataset)
+        text = render()
+        model = api.parse(text, name)
+        grounding = ground(bind(model.spec, dataset), progress=progress)
+        plans = plan_templates(grounding.bound)  # uses the values that were computed for the ground graph
+    ground_candidates(grounding.bound, grounding.blocks)  # raises an error if a candidate declaration is invalid
     warnings = (*map(str, analysis.near_misses), *analysis.schema.warnings)
-    notes = tuple(dict.fromkeys((*warnings, *analysis.notes, *data_notes)))
+    notes = tuple(dict.fromkeys((*warnings, *analysis.notes, *grounding.bound.notes)))
     active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
     return ModelDraft(
-        analysis, render(), model, tuple(templates), active_plans, grounding, notes, name, commands
+        analysis, text, model, tuple(templates), active_plans, grounding, notes, name, commands
     )  # fmt: skip
 
 

@@ -280,7 +280,7 @@ def _profile_columns(
     connection: duckdb.DuckDBPyConnection, scan: str, rows: int, names: Sequence[str]
 ) -> list[ColumnProfile]:
     """Return the profiles of single columns of texts."""
-    kinds = _find_kinds(connection, scan, names)
+    kinds = _find_kinds(connection, scan, rows, names)
     facts = [
         f"count({quoted(name)}), min({quoted(name)}), max({quoted(name)}), " + _range_sql(name, kinds[name])
         for name in names
@@ -303,19 +303,19 @@ def _profile_columns(
     return profiles
 
 
-def _find_kinds(connection: duckdb.DuckDBPyConnection, scan: str, names: Sequence[str]) -> dict[str, str]:
+def _find_kinds(connection: duckdb.DuckDBPyConnection, scan: str, rows: int, names: Sequence[str]) -> dict[str, str]:
     """Return the kind of each column: the most special one that all its cells have, or `text`."""
     sample = f"(FROM {scan} LIMIT {MAX_SAMPLE_ROWS})"
     tests = [(name, kind) for name in names for kind in KINDS]
-    for rows in (sample, scan):
+    for source in (sample, scan) if rows > MAX_SAMPLE_ROWS else (scan,):
         if not tests:
             break
         counts = (f"count({quoted(name)}), count({_converted_sql(quoted(name), kind)})" for name, kind in tests)
-        ((*found,),) = connection.execute(f"SELECT {', '.join(counts)} FROM {rows}").fetchall()
+        ((*found,),) = connection.execute(f"SELECT {', '.join(counts)} FROM {source}").fetchall()
         tests = [
             test
             for test, present, converted in zip(tests, found[::2], found[1::2], strict=True)
-            if present == converted and (present or rows == sample)
+            if present == converted and (present or source == sample)
         ]
     return {name: next((kind for other, kind in tests if other == name), "text") for name in names}
 

@@ -355,6 +355,8 @@ def _missing_categories(table: TableProfile, columns: Sequence[ColumnProfile]) -
     for column in columns:
         if not MIN_CATEGORIES < column.distinct <= MAX_CATEGORIES:
             continue
+        if column.values and not any(value.lower() in MISSING_CATEGORIES for value in column.values):
+            continue
         cell = quoted(column.name)
         ((texts, are_words),) = table.connection.execute(
             f"SELECT coalesce(list(DISTINCT {cell}) FILTER (is_token), []), "

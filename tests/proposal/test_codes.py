@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from tables import write_tables
 
-import relcrf
-from relcrf.data.binding import bind
 from relcrf.execution.memory import DEFAULT_MEMORY
 from relcrf.proposal import proposal
 
@@ -18,13 +16,19 @@ def propose(folder, tmp_path):
     return made
 
 
+def analyse(folder):
+    """Return the schema and the target of a proposal, and the text of its manifest, without a model."""
+    analysis, manifest = proposal.analyse_source(str(folder), "Customer.churn", DEFAULT_MEMORY)
+    return analysis, manifest.to_toml("model.rcrf")
+
+
 def roles(made):
     return {f.table: f.role for f in made.draft.analysis.schema.findings}
 
 
 def bind_proposal(made):
-    """Return the bound tables of a proposal, read with its manifest."""
-    return bind(relcrf.load(made.model).spec, relcrf.Dataset(made.data, manifest=made.manifest[0]))
+    """Return the bound tables of a proposal, which were read with its manifest."""
+    return made.draft.grounding.bound
 
 
 def tables(key=str, reference=str, n=120):
@@ -58,8 +62,8 @@ def test_numbers_refer_to_codes_with_leading_zeros(key, reference, padded, tmp_p
 def test_numbers_with_another_name_do_not_refer_to_codes(tmp_path):
     found = tables(code)
     found["call"] = [{"call": row["call"], "minutes": row["customer"], "topic": row["topic"]} for row in found["call"]]
-    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
-    assert "CallMinutes" not in str(roles(made)) and "digits" not in (made.manifest or ("", ""))[1]
+    analysis, manifest = analyse(write_tables(tmp_path / "d", **found))
+    assert not [f.role for f in analysis.schema.findings if "CallMinutes" in f.role] and "digits" not in manifest
 
 
 def test_codes_with_leading_zeros_are_not_numbers(tmp_path):
@@ -101,8 +105,8 @@ def test_signs_for_missing_categories(others, is_missing, tmp_path):
     values = [*others.split(), "-", "n/a"]
     for k, row in enumerate(found["customer"]):
         row["colour"] = values[k % 4]
-    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
-    assert ('missing = ["-", "n/a"]' in (made.manifest or ("", ""))[1]) == is_missing
+    _, manifest = analyse(write_tables(tmp_path / "d", **found))
+    assert ('missing = ["-", "n/a"]' in manifest) == is_missing
 
 
 @pytest.mark.parametrize(("text", "others"), [("none", ["card", "identity"]), ("NA", ["DE", "FR"]), ("-", "+=")])
@@ -122,8 +126,8 @@ def test_text_without_another_meaning_is_missing_in_all_columns(tmp_path):
     found = tables()
     for k, row in enumerate(found["customer"]):
         row |= {"income": "n/a" if k % 20 == 3 else 1000 + 17 * k, "kind": ["n/a", "a", "b"][k % 3], "empty": "n/a"}
-    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
-    assert 'missing = ["n/a"]\n' in made.manifest[1]
+    _, manifest = analyse(write_tables(tmp_path / "d", **found))
+    assert 'missing = ["n/a"]\n' in manifest
 
 
 def test_whole_numbers_that_pandas_writes_as_floats_are_keys_and_labels(tmp_path):
@@ -164,5 +168,5 @@ def test_column_of_another_meaning_keeps_its_signs(tmp_path):
     found = tables()
     for k, row in enumerate(found["customer"]):
         row |= {"colour": ["red", "blue", "-"][k % 3], "trend": "+-="[k % 3]}
-    made = propose(write_tables(tmp_path / "d", **found), tmp_path)
-    assert "missing" not in (made.manifest or ("", ""))[1]
+    _, manifest = analyse(write_tables(tmp_path / "d", **found))
+    assert "missing =" not in manifest

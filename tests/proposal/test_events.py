@@ -123,10 +123,10 @@ def test_summaries_do_not_contain_the_target(shop_project):
     assert not [a.name for a in entity.attributes if "fraud" in a.name and a.name != "fraud"]
 
 
-def test_events_with_the_requested_target_are_entities(shop, tmp_path):
-    project = propose(shop, tmp_path / "m.rcrf", "payment.channel")
-    assert project.draft.analysis.target.name == "Payment.channel"
-    assert ("payment", "entity Payment") in roles(project)
+def test_events_with_the_requested_target_are_entities(shop):
+    analysis = analyse_tables(relcrf.Dataset(shop), "payment.channel", ManifestBuilder(shop))
+    assert analysis.target.name == "Payment.channel"
+    assert ("payment", "entity Payment") in [(f.table, f.role) for f in analysis.schema.findings]
 
 
 def test_dates_without_times_are_not_events(tmp_path):
@@ -190,21 +190,21 @@ def repeated_customers(shop, tmp_path_factory):
     return folder, first, repeated
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("threads", [1, 8])
 def test_first_row_of_the_file_with_a_repeated_key_is_read(repeated_customers, threads, monkeypatch):
     """The rows of a join have any order; the policy therefore applies to the rows of the file."""
     folder, first, repeated = repeated_customers
     number = 1 + next(k for k, row in enumerate(first) if row["id"] == repeated[0]["id"])
-    expected = sorted((row["id"], row["age"]) for row in first)
+    expected = {(row["id"], row["age"]) for row in first}
     monkeypatch.setattr(Store, "new_database", with_threads(Store.new_database, threads))
-    for _ in range(2):
+    for _ in range(min(threads, 2)):
         dataset = relcrf.Dataset(folder)
         (repair,) = dataset.repairs
         assert repair.count == 50 and repair.location == str(folder / "customer.csv")
         assert repair.example == f"'{repeated[0]['id']}' in rows {number} and {len(first) + 1}"
         scan = dataset.tables["customer"].scan
-        found = dataset.connection.execute(f"SELECT id, CAST(age AS VARCHAR) FROM {scan} ORDER BY 1").fetchall()
-        assert found == expected
+        found = dataset.connection.execute(f"SELECT id, CAST(age AS VARCHAR) FROM {scan}").fetchall()
+        assert len(found) == len(first) and set(found) == expected
 
 
 def test_means_do_not_depend_on_threads(shop, tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_means_do_not_depend_on_threads(shop, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     for name in ("customer", "device"):
         (tmp_path / f"{name}.csv").write_bytes((shop / f"{name}.csv").read_bytes())
-    n = 400_000
+    n = 250_000
     payments = pd.DataFrame({"payment_id": np.arange(n), "amount": rng.gamma(2, 20, n), "time": "2025-01-01T12:30:00"})
     payments["customer"], payments["device"], payments["channel"] = (
         np.array(["C0", "C1"])[np.arange(n) % 2],
@@ -261,6 +261,9 @@ def test_estimator_proposes_the_model_of_the_command(tmp_path):
     """Data frames are reshaped as the files are, in training and in prediction."""
     tables = fraud_tables(2)
     tables["payment"]["payment_id"] = tables["payment"].pop("id")
+    chosen = {"customer": np.arange(len(tables["customer"]["id"])) < 1000}
+    chosen["payment"] = np.isin(tables["payment"]["customer"], tables["customer"]["id"][chosen["customer"]])
+    tables |= {name: {c: column[rows] for c, column in tables[name].items()} for name, rows in chosen.items()}
     (tmp_path / "files").mkdir()
     for name, columns in tables.items():
         Frame(columns).write(tmp_path / "files" / f"{name}.csv")
@@ -271,17 +274,16 @@ def test_estimator_proposes_the_model_of_the_command(tmp_path):
     assert {"share_time_at_night", "same_customer_device"} <= set(names(command))
     found = estimator.predict(frames)
     assert len(found) == sum(verdict is None for verdict in tables["customer"]["fraud"])
-    fewer = {**frames, "customer": frames["customer"].iloc[:2000]}
+    fewer = {**frames, "customer": frames["customer"].iloc[:500]}
     fewer["payment"] = frames["payment"][frames["payment"]["customer"].isin(fewer["customer"]["id"])]
     assert 0 < len(estimator.predict(fewer)) < len(found)
 
 
-def test_summaries_of_dated_rows_have_a_warning(shop, tmp_path):
+def test_summaries_of_dated_rows_have_a_warning(shop, shop_project, tmp_path):
     """Later payments are a leak, also if no aggregates are tried."""
-    project = propose(shop, tmp_path / "m.rcrf", "customer.fraud")
-    (warning,) = [note for note in project.draft.notes if "later than a prediction" in note]
+    (warning,) = [note for note in shop_project.draft.notes if "later than a prediction" in note]
     assert "that summarise payment" in warning and "column 'time'" in warning and "docs/how-to/time.md" in warning
-    assert f"# Warning: {warning}." in (tmp_path / "m.rcrf").read_text()
+    assert f"# Warning: {warning}." in shop_project.model.read_text()
     undated = {
         name: list(csv.DictReader((shop / f"{name}.csv").read_text().splitlines())) for name in ("customer", "payment")
     }
@@ -289,7 +291,7 @@ def test_summaries_of_dated_rows_have_a_warning(shop, tmp_path):
         {name: cell for name, cell in row.items() if name not in ("time", "payment_id")} for row in undated["payment"]
     ]
     folder = write_tables(tmp_path / "d", customer=undated["customer"], payment=payments)
-    assert not propose(folder, tmp_path / "n.rcrf", "customer.fraud").draft.analysis.schema.warnings
+    assert not analyse_tables(relcrf.Dataset(folder), "customer.fraud", ManifestBuilder(folder)).schema.warnings
 
 
 def test_dated_rows_of_an_entity_have_a_time(tmp_path):

@@ -13,7 +13,7 @@ from relcrf.proposal import trial
 from relcrf.proposal.aggregate_models import AggregateValues
 from relcrf.proposal.draft import propose_model
 from relcrf.proposal.leaks import find_leaks
-from relcrf.proposal.proposal import propose
+from relcrf.proposal.proposal import analyse_source, propose
 
 
 def rows(columns):
@@ -31,8 +31,8 @@ def templates(draft):
     return {each.name: each.text for each in draft.templates if each.is_active}
 
 
-@pytest.mark.parametrize("requested", ["House.price", "price"])
-def test_proposed_model_predicts_better_than_the_mean(folder, tmp_path, requested):
+def test_proposed_model_predicts_better_than_the_mean(folder, tmp_path):
+    requested = "House.price"
     made = propose(str(folder), tmp_path / "m.rcrf", requested, DEFAULT_MEMORY, with_trial=True, with_aggregates=False)
     made.write()
     model = relcrf.load(made.model)
@@ -62,7 +62,7 @@ def test_numbers_are_targets_only_if_requested(tmp_path):
     folder = write_tables(tmp_path / "d", shop=shop, house=house)
 
     def target(requested):
-        return propose(str(folder), tmp_path / "m.rcrf", requested, DEFAULT_MEMORY).draft.analysis.target.name
+        return analyse_source(str(folder), requested, DEFAULT_MEMORY)[0].target.name
 
     assert [target(requested) for requested in (None, "shop.price", "size")] == [
         "House.kind",

@@ -28,7 +28,7 @@ predict run --data web --out p.csv
 predict other --data pages.sqlite
 explain run Page/p001 --data web
 evaluate web/webkb.rcrf --data web --split site --backend local
-compare web/webkb.rcrf --data web --backend local,pseudo --split site
+compare web/webkb.rcrf --data web --backend local --split hide=0.2
 weights run
 moments run
 diff run other

@@ -183,7 +183,9 @@ def test_factors_of_chosen_candidates():
 def test_long_columns_are_searched_in_chunks(grounding, monkeypatch):
     wanted = [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)]
     monkeypatch.setattr(bindings, "CHUNK_FACTORS", 3)
-    monkeypatch.setattr("relcrf.grounding.grounding.MAX_CACHED_NAMES", 0)  # names of many variables are not cached either
+    monkeypatch.setattr(
+        "relcrf.grounding.grounding.MAX_CACHED_NAMES", 0
+    )  # names of many variables are not cached either
     assert [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)] == wanted
 
 

@@ -31,31 +31,34 @@ TABLES = [
 ]
 
 
-@generated(40)
-@given(tables(), st.sampled_from(TABLES), st.data())
-def test_edge_has_factors_of_template_for_its_keys(data, text, draw):
-    model = relcrf.parse(f"{DECLARATIONS}candidates c{text}\n")
+@generated(14)
+@given(tables(), st.lists(st.sampled_from(TABLES), min_size=1, max_size=5, unique=True), st.data())
+def test_edge_has_factors_of_template_for_its_keys(data, texts, draw):
+    candidates = "\n".join(f"candidates c{k}{text}" for k, text in enumerate(texts))
+    model = relcrf.parse(f"{DECLARATIONS}{candidates}\n")
     naive = naive_model(model.spec, *data)
     if not naive.domains["W"]:
         return
     grounding = ground(bind(model.spec, relcrf.Dataset(frames(*data))))
-    (space,) = grounding.candidates
-    assert isinstance(space.pairs, TableSpace)
-    all_texts = space.pair_texts(space.pairs.all_pairs())
-    assert len(set(all_texts)) == len(all_texts) == space.pairs.n_pairs
-    chosen = draw.draw(st.lists(st.sampled_from(all_texts), unique=True)) if all_texts else []
-    keys = (*chosen, tuple("unknown" for _ in model.spec.templates[-1].per))
-    extended = grounding.with_candidates({"c": keys})
-    (template,) = (t for t in model.spec.templates if t.is_candidate)
-    expected = sorted((key[0], scope) for scope, _, *key, _ in naive.factors(template) if key[0] in chosen)
-    info, found = extended.templates[-1], []
-    assert info.keys.values == keys
-    for group in extended.groups("c"):
-        assert group.n_patterns == len(info.patterns)
-        for n in range(group.n_factors):
-            ((key, _),) = engine_features(group.features, info, n)
-            found.append((key, tuple(variable(extended, int(slot[n])) for slot in group.scope)))
-    assert sorted(found) == expected
+    keys = {}
+    for space, template in zip(grounding.candidates, model.spec.templates, strict=True):
+        assert isinstance(space.pairs, TableSpace) and space.name == template.name
+        all_texts = space.pair_texts(space.pairs.all_pairs())
+        assert len(set(all_texts)) == len(all_texts) == space.pairs.n_pairs
+        chosen = draw.draw(st.lists(st.sampled_from(all_texts), unique=True)) if all_texts else []
+        keys[template.name] = (*chosen, tuple("unknown" for _ in template.per))
+    extended = grounding.with_candidates(keys)
+    for template in model.spec.templates:
+        *chosen, _ = keys[template.name]
+        expected = sorted((key[0], scope) for scope, _, *key, _ in naive.factors(template) if key[0] in chosen)
+        (info,), found = [info for info in extended.templates if info.name == template.name], []
+        assert info.keys.values == keys[template.name]
+        for group in extended.groups(template.name):
+            assert group.n_patterns == len(info.patterns)
+            for n in range(group.n_factors):
+                ((key, _),) = engine_features(group.features, info, n)
+                found.append((key, tuple(variable(extended, int(slot[n])) for slot in group.scope)))
+        assert sorted(found) == expected
 
 
 def grounded(text, declarations=DECLARATIONS, **tables):

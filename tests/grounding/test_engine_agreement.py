@@ -168,8 +168,8 @@ def test_large_tables_in_memory():
     assert {"triples", "through"} <= set(agree_in_memory(*plans(WEB, web(2000, 8000))))
 
 
-@generated(20)
-@given(tables(), st.lists(templates(), min_size=3, max_size=6))
+@generated(9)
+@given(tables(), st.lists(templates(), min_size=8, max_size=12))
 def test_random_models_in_memory(data, bodies):
     declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)
     agree_in_memory(*plans(DECLARATIONS + "\n".join(declared), frames(*data)))
@@ -223,8 +223,8 @@ def test_language_on_spark(spark, language, part):
     assert not list(bound.dataset.store.new_folder().parent.glob("spark-*")), "the exchange folder is removed"
 
 
-@generated(20)
-@given(tables(), st.lists(templates(), min_size=3, max_size=6))
+@generated(9)
+@given(tables(), st.lists(templates(), min_size=8, max_size=12))
 def test_random_models_on_postgres(server, data, bodies):
     declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)
     bound, found = plans(DECLARATIONS + "\n".join(declared), frames(*data))

@@ -83,27 +83,35 @@ def test_unread_rows_can_be_closed(connection):
     connection.execute('DROP TABLE "ent.E"')
 
 
-def test_postgres_returns_same_batches(connection, postgres):
+@pytest.fixture
+def small_connection(connection, monkeypatch):
+    """Return a connection to a tenth of the rows, which PostgreSQL returns in batches of a tenth."""
+    connection.execute('DELETE FROM "ent.E" WHERE vid >= 30_000')
+    monkeypatch.setattr("relcrf.grounding.engines.postgres.BATCH_ROWS", 10_000)
+    return connection
+
+
+def test_postgres_returns_same_batches(small_connection, postgres):
     """Rows are read in binary at fixed width, or one by one if there are text columns."""
     for outputs in (OUTPUTS, OUTPUTS[:4]):
         plan = make_plan(*outputs)
-        with closing(PostgresEngine(postgres.new_database(), cursor_factory(connection))) as engine:
+        with closing(PostgresEngine(postgres.new_database(), cursor_factory(small_connection))) as engine:
             batches = list(engine.rows(plan))
-        expected = list(DuckDbEngine(cursor_factory(connection)).rows(plan))
+        expected = list(DuckDbEngine(cursor_factory(small_connection)).rows(plan))
         assert len(batches) == 3 and all(batch["v0"].dtype == np.int32 for batch in batches)
         for name, _, _ in outputs:
             column, expected_column = (np.concatenate([b[name] for b in found]) for found in (batches, expected))
             assert column.dtype == expected_column.dtype and np.array_equal(column, expected_column)
 
 
-def test_postgres_is_usable_after_unread_rows_and_leaves_no_tables(connection, postgres):
+def test_postgres_is_usable_after_unread_rows_and_leaves_no_tables(small_connection, postgres):
     url = postgres.new_database()
-    with closing(PostgresEngine(url, cursor_factory(connection))) as engine:
+    with closing(PostgresEngine(url, cursor_factory(small_connection))) as engine:
         for _ in range(2):
             rows = engine.rows(make_plan(*OUTPUTS))
             next(rows)
             rows.close()
-        assert sum(len(batch["v0"]) for batch in engine.rows(make_plan(*OUTPUTS))) == 300_000
+        assert sum(len(batch["v0"]) for batch in engine.rows(make_plan(*OUTPUTS))) == 30_000
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(url, autocommit=True) as other:
         sessions = """SELECT count(*) FROM pg_stat_activity

@@ -12,7 +12,7 @@ from generated import generated
 from ground_graphs import assert_equal_groundings, engine_factors, same_array
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import DATA, DECLARATIONS, NUMBERS, PARTS, frames, naive_model, tables, templates
+from random_models import DATA, DECLARATIONS, KINDS, NUMBERS, PARTS, frames, naive_model, tables, templates
 
 import relcrf
 from relcrf.columns.storage import find_mapped_file
@@ -84,7 +84,7 @@ def choices(declaration):
 def gated_templates(draw):
     """Generate random templates and rules, each with a gate."""
     found = []
-    for k in range(draw(st.integers(1, 3))):
+    for k in range(draw(st.integers(3, 6))):
         for text in draw(templates()):
             declaration = re.sub(r"^(rule(?: hard)?):", r"\1 NAME:", text).replace("NAME", f"t{k}")
             found.append(declaration)
@@ -130,7 +130,7 @@ def joint(grounding, groups):
     return found
 
 
-@generated(20)
+@generated(9)
 @given(tables(), gated_templates())
 def test_random_gates_equal_reference(data, declarations):
     compare(data, declarations)
@@ -159,12 +159,10 @@ def test_gates_on_every_kind_of_factor(data, part):
     compare(data, texts + gates)
 
 
-@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
-def test_reading_gates_does_not_change_graph(data):
-    texts = [*PARTS["singles"][:9], *(text for part in ("overs", "ties", "numbers") for text in PARTS[part])]
-    texts = [re.sub(r"\bt(\d+)", rf"t{k}_\1", text, count=1) for k, text in enumerate(texts)]
+def test_reading_gates_does_not_change_graph():
+    texts = [*KINDS["singles"][:9], *(text for kind in ("overs", "ties", "numbers") for text in KINDS[kind][::3])]
     gates = [f"gate {re.match('template (.*?)[(]', t)[1]} by {choices(t)[-1]}" for t in texts]
-    bound = bind(relcrf.parse(DECLARATIONS + "\n".join(texts + gates)).spec, relcrf.Dataset(frames(*data)))
+    bound = bind(relcrf.parse(DECLARATIONS + "\n".join(texts + gates)).spec, relcrf.Dataset(frames(*DATA[1])))
     read, unread = ground(bound), ground(bound)
     assert sum(map(len, by_template(read).values())) == sum(len(group.scope) == 2 for group in read.graph.groups) > 3
     assert_equal_groundings(read, unread)

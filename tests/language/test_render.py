@@ -21,8 +21,9 @@ ROOT = Path(__file__).parents[2]
 @given(specs)
 def test_round_trip(spec: s.ModelSpec) -> None:
     text = render(spec)
-    assert parse(text) == spec
-    assert render(parse(text)) == text
+    parsed = parse(text)
+    assert parsed == spec
+    assert render(parsed) == text
 
 
 @settings(max_examples=200, deadline=None)

@@ -43,8 +43,8 @@ def fill_names(texts):
 
 
 @pytest.mark.slow
-@generated(60)
-@given(tables(), st.lists(templates(), min_size=1, max_size=3))
+@generated(20)
+@given(tables(), st.lists(templates(), min_size=3, max_size=9))
 def test_random_models_ground_equally(data, bodies):
     kept = [text for text in fill_names(bodies) if not RANDOM.search(text)] or ["template t(a: E) over a.d"]
     assert_equal_groundings(*both(OBSERVED, kept, data))
@@ -73,9 +73,8 @@ def factors(grounding):
 
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
-@pytest.mark.parametrize("part", ["rules", "overs", "singles"])
-def test_random_relations_ground_equally(data, part):
-    fast, slow = both(DECLARATIONS, PARTS[part], data)
+def test_random_relations_ground_equally(data):
+    fast, slow = both(DECLARATIONS, PARTS["scopes"], data)
     assert fast.blocks == slow.blocks and fast.states.tolist() == slow.states.tolist()
     assert factors(fast) == factors(slow)
 

@@ -89,9 +89,15 @@ def tables():
     return {"paper": paper, "paper_words": words, "cites": cites}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data(tables):
     return relcrf.Dataset(tables)
+
+
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Train with three folds, in a third of the time, where their number does not matter."""
+    monkeypatch.setattr(fitting, "N_FOLDS", 3)
 
 
 def learn(spec, data):
@@ -198,12 +204,12 @@ def communities(n=240, n_labels=36):
 def test_joint_rounds_use_unlabelled_papers():
     topic, data = communities()
     accuracy = {}
-    for joint in ("", " joint 2"):
+    for joint in ("", " joint 1"):
         spec = api.parse(COMMUNITIES.replace("using linear", f"using linear{joint}"))
         _, learned, (feature,) = learn(spec, data)
         accuracy[joint] = (values_of(learned)[36:].argmax(axis=1) == topic[36:]).mean()
-        assert feature.summary.get("joint_rounds", 0) in ((1, 2) if joint else (0,))
-    assert accuracy[" joint 2"] > accuracy[""] + 0.1
+        assert feature.summary.get("joint_rounds", 0) == bool(joint)
+    assert accuracy[" joint 1"] > accuracy[""] + 0.1
 
 
 def test_no_joint_rounds_if_all_papers_are_labelled():
@@ -235,7 +241,7 @@ def test_labels_of_a_fold_are_no_evidence_of_its_soft_targets(monkeypatch):
     assert np.array_equal(hidden.sum(axis=0), known) and not (np.array(masks) & ~known).any()
 
 
-def test_average_of_a_linear_model_and_boosting(tables):
+def test_average_of_a_linear_model_and_boosting(tables, few_folds):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 90))
     is_theory = 2 * x + 3 * (np.abs(y) < 0.7) + rng.normal(size=90) > 1.5
@@ -271,7 +277,7 @@ def test_temperature_minimises_smoothed_loss():
     assert found / 4 == pytest.approx(grid[np.argmin([loss(t) for t in grid])], abs=0.02)
 
 
-def test_fixed_template_predicts_as_classifier(data):
+def test_fixed_template_predicts_as_classifier(data, few_folds):
     spec = model(
         "classifier of p.topic from p.x, p.y using boosting", "template s(p: Paper) over p.topic by 1, f(p) fixed"
     )
@@ -289,7 +295,7 @@ def _inputs(fit, data):
 
 
 @pytest.mark.parametrize("estimator", ["", "using boosting", "using linear", "using KNeighborsClassifier"])
-def test_all_kinds_of_inputs(data, tmp_path, estimator):
+def test_all_kinds_of_inputs(data, tmp_path, estimator, few_folds):
     spec = model(f"classifier of p.topic from {ALL_INPUTS} {estimator}")
     fit = spec.fit(data, "local")
     (feature,) = fit.learned.learned_features
@@ -326,7 +332,7 @@ def test_values_of_other_targets(data):
     assert not learned.graph.layout.initial().any()  # no feature is a classifier of the topic
 
 
-def test_values_do_not_depend_on_held_out_labels(tables):
+def test_values_do_not_depend_on_held_out_labels(tables, few_folds):
     spec = model("classifier of p.topic from p.x, p.y, p.words")
     hidden = np.arange(90) % 4 == 0
     swapped = {**tables["paper"], "topic": np.where(hidden, "history", tables["paper"]["topic"])}
@@ -340,7 +346,7 @@ def test_values_do_not_depend_on_held_out_labels(tables):
     assert np.array_equal(*probabilities)
 
 
-def test_folds_train_separate_features(data):
+def test_folds_train_separate_features(data, few_folds):
     spec = model("classifier of p.topic from p.x, p.y using linear")
     grounding = spec.ground(data)
     folds = make_folds(grounding, "random,folds=3")
@@ -386,7 +392,7 @@ def test_functions_and_propagation_of_learned_features(data):
     assert not np.array_equal(again.graph.groups[0].features.values, learned.graph.groups[0].features.values)
 
 
-def test_new_values_at_prediction(data, tables):
+def test_new_values_at_prediction(data, tables, few_folds):
     fit = model(f"classifier of p.topic from {ALL_INPUTS}").fit(data, "local")
     paper = {name: values[:5] for name, values in tables["paper"].items()}
     new = {
@@ -402,7 +408,7 @@ def test_new_values_at_prediction(data, tables):
     assert np.isfinite(predicted.probabilities()).all() and predicted.probabilities().shape == (4, 3)
 
 
-def test_category_with_one_label(tables):
+def test_category_with_one_label(tables, few_folds):
     topic = tables["paper"]["topic"].copy()
     topic[:] = [None if t == "history" and k > 20 else t for k, t in enumerate(topic)]
     topic[np.flatnonzero(topic == "history")[1:]] = None

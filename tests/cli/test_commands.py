@@ -1,12 +1,15 @@
 """Tests of the command line on a small web: check, plan, ground, train, predict, evaluate, and errors."""
 
 import csv
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
@@ -14,9 +17,19 @@ from command import json_command, relcrf_command
 from tables import small_web, write_tables
 
 import relcrf
+from relcrf.cli.commands import app
 from relcrf.resources import resource_path
 
 MODEL = resource_path("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def trained(web, tmp_path_factory):
+    """Return a run folder, which tests must not change."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    with redirect_stdout(io.StringIO()):
+        app(["train", str(MODEL), "--backend", "ess", "--data", str(web), "--out", str(run)], standalone_mode=False)
+    return run
 
 
 @pytest.mark.parametrize(
@@ -134,7 +147,7 @@ def test_ground_lists_instances_of_template(relcrf_, relcrf_json, web, tmp_path)
     assert (code, found["instances"], found["out"]) == (0, [], str(tmp_path / "links.parquet"))
 
 
-def test_ground_blocks_are_cached(relcrf_, relcrf_json, web, tmp_path):
+def test_ground_blocks_are_cached(relcrf_, relcrf_json, web, trained, tmp_path):
     cache = ("--cache", tmp_path / "blocks")
     code, first = relcrf_json("ground", MODEL, "--data", web, *cache)
     assert (code, first["cache"]) == (0, {"loaded": [], "computed": ["prior", "word", "linked"]})
@@ -149,8 +162,7 @@ def test_ground_blocks_are_cached(relcrf_, relcrf_json, web, tmp_path):
     ):
         code, _, err = relcrf_(*command, "--data", web, *cache)
         assert code == 0 and "loaded prior, word, linked" in err, err
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "plain")[0] == 0
-    assert (run / "weights.npy").read_bytes() == (tmp_path / "plain" / "weights.npy").read_bytes()
+    assert (run / "weights.npy").read_bytes() == (trained / "weights.npy").read_bytes()
     code, _, err = relcrf_("predict", run, "--data", web, *cache)
     assert code == 0 and "blocks: " in err
     (tmp_path / "file").write_text("")
@@ -294,15 +306,16 @@ def test_train_reports_the_factors_of_each_template(relcrf_, relcrf_json, web, t
     assert code == 0 and "W206" not in err
 
 
-def test_same_input_gives_identical_files(relcrf_, web, tmp_path):
-    for name in ("one", "two"):
-        assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / name)[0] == 0
-        assert relcrf_("predict", tmp_path / name, "--data", web, "--out", tmp_path / f"{name}.parquet")[0] == 0
-    files = sorted(p.name for p in (tmp_path / "one").iterdir())
-    assert "checkpoint" not in files
+def test_same_input_gives_identical_files(relcrf_, web, trained, tmp_path):
+    again = tmp_path / "again"
+    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", again)[0] == 0
+    for run, name in ((trained, "one"), (again, "two")):
+        assert relcrf_("predict", run, "--data", web, "--out", tmp_path / f"{name}.parquet")[0] == 0
+    files = sorted(p.name for p in again.iterdir())
+    assert "checkpoint" not in files and files == sorted(p.name for p in trained.iterdir())
     for name in files:
         if name != "timings.json":
-            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+            assert (trained / name).read_bytes() == (again / name).read_bytes(), name
     assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
 
 
@@ -412,9 +425,8 @@ def test_misspelt_attribute_has_suggestion(relcrf_, relcrf_json, tmp_path):
     assert (error["code"], error["location"]["line"], error["location"]["column"]) == ("E101", 14, 10)
 
 
-def test_damaged_run_folders_are_rejected(relcrf_, web, tmp_path):
-    run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
+def test_damaged_run_folders_are_rejected(relcrf_, web, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
     code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)
     assert (code, "E330" in err) == (2, True)
     assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run, "--force")[0] == 0
@@ -517,27 +529,24 @@ def test_ctrl_c_exits_process_with_130(web, tmp_path):
     assert "Traceback" not in err
 
 
-def test_unwritable_output_paths(relcrf_, web, tmp_path):
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run")[0] == 0
+def test_unwritable_output_paths(relcrf_, web, trained, tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "z.txt", tmp_path / "folder.csv", tmp_path / "file" / "z.csv"):
-        code, _, err = relcrf_("predict", tmp_path / "run", "--data", web, "--out", out)
+        code, _, err = relcrf_("predict", trained, "--data", web, "--out", out)
         assert (code, "error[E31" in err) == (2, True), err
-    assert relcrf_("predict", tmp_path / "run", "--data", web, "--out", tmp_path / "new" / "z.csv")[0] == 0
+    assert relcrf_("predict", trained, "--data", web, "--out", tmp_path / "new" / "z.csv")[0] == 0
 
 
-def test_pickle_in_run_folder_is_rejected(relcrf_, web, tmp_path):
-    run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
+def test_pickle_in_run_folder_is_rejected(relcrf_, web, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
     np.save(run / "weights.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     code, _, err = relcrf_("predict", run, "--data", web)
     assert (code, "E336" in err) == (3, True)
 
 
-def test_resumed_training_gives_same_result(relcrf_, web, tmp_path, interrupted_training):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", whole)[0] == 0
+def test_resumed_training_gives_same_result(relcrf_, web, trained, tmp_path, interrupted_training):
+    broken = tmp_path / "broken"
     with interrupted_training():
         code, _, err = relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", broken)
     assert code == 130
@@ -557,16 +566,14 @@ def test_resumed_training_gives_same_result(relcrf_, web, tmp_path, interrupted_
     identity.write_text(mine)
     assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", broken, "--resume")[0] == 0
     for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):
-        assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
+        assert (trained / name).read_bytes() == (broken / name).read_bytes(), name
 
 
-def test_prediction_on_tables_with_unseen_words(relcrf_, relcrf_json, web, tmp_path):
-    run = tmp_path / "run"
-    assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", run)[0] == 0
+def test_prediction_on_tables_with_unseen_words(relcrf_json, trained, tmp_path):
     other = small_web(tmp_path / "other", pages=20, seed=5)
     words = other / "page_words.csv"
     words.write_text(words.read_text() + "p3,neverseen\n")
-    code, found = relcrf_json("predict", run, "--data", other)
+    code, found = relcrf_json("predict", trained, "--data", other)
     assert code == 0
     assert found["unseen_keys"] == {"word": 1}
     assert found["queries"] == {"Page.category": 4}

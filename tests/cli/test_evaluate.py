@@ -292,7 +292,7 @@ def test_groups_and_sets_that_are_impossible(relcrf_, web):
 
 
 def test_note_names_the_step_that_did_not_converge(relcrf_, web, tmp_path):
-    ask = ("cv", WEBKB, "--data", web, "--backend", "pseudo", "--split", "random", "--out", tmp_path / "p")
+    ask = ("cv", WEBKB, "--data", web, "--backend", "pseudo", "--folds", "2", "--out", tmp_path / "p")
     hurried = ("--set", "inference=gibbs", "--set", "sweeps=20", "--set", "chains=2")
     for _ in range(2):  # the second command loads the predictions
         err = relcrf_(*ask, *hurried)[2]

@@ -1,6 +1,7 @@
 """Predicted numbers on the command line: training, predictions, intervals, evaluation, and instances of templates."""
 
 import csv
+import shutil
 
 import pytest
 from houses import MIXED, NEAR_PRICES, houses
@@ -23,15 +24,24 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder of runs, each of which is trained once."""
+    return tmp_path_factory.mktemp("runs")
+
+
 @pytest.fixture
-def train(relcrf_, folder, tmp_path):
+def train(relcrf_, folder, runs, tmp_path):
+    """Return a function that returns a run folder with the given options, which a test may change."""
+
     def train(*options, backend="dense"):
-        run = tmp_path / "run"
-        code, out, err = relcrf_(
-            "train", folder / "prices.rcrf", "--data", folder, "--out", run, "--backend", backend, *options
-        )
-        assert code == 0 and "all numbers iterations" in out, err
-        return run
+        run = runs / "_".join(map(str, (backend, *options)))
+        if not run.exists():
+            code, out, err = relcrf_(
+                "train", folder / "prices.rcrf", "--data", folder, "--out", run, "--backend", backend, *options
+            )
+            assert code == 0 and "all numbers iterations" in out, err
+        return shutil.copytree(run, tmp_path / "run", dirs_exist_ok=True)
 
     return train
 
@@ -57,7 +67,7 @@ def test_coverage(relcrf_, relcrf_json, folder, train):
     predict = ("predict", train(), "--data", folder, "--attribute", "price", "--coverage", 0.8)
     assert "with probability 0.8, if the model is right; mean width" in " ".join(relcrf_(*predict)[2].split())
     assert relcrf_json(*predict)[1]["sets"]["House.price"]["labels"] == 0
-    both = ("predict", train("--calibrate", 3, "--force"), "--data", folder, "--coverage", 0.8, "--each-value")
+    both = ("predict", train("--calibrate", 3), "--data", folder, "--coverage", 0.8, "--each-value")
     code, _, err = relcrf_(*both)
     assert code == 0 and "true House.price with probability 0.8, calibrated on" in " ".join(err.split())
     code, found = relcrf_json(*both)

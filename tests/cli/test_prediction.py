@@ -13,12 +13,11 @@ from relcrf.inference.result import MapStates, Verdict
 from relcrf.resources import resource_path
 
 
-@pytest.fixture
-def run(relcrf_, web, tmp_path):
-    folder = tmp_path / "run"
-    model = resource_path("models", "webkb.rcrf")
-    code, _, err = relcrf_("train", model, "--data", web, "--out", folder, "--backend", "pseudo")
-    assert code == 0, err
+@pytest.fixture(scope="module")
+def run(web, tmp_path_factory):
+    """Return a run folder, which tests must not change."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(web), "pseudo").save(folder)
     return folder
 
 

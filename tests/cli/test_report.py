@@ -1,26 +1,33 @@
 """Tests of `relcrf report`: output and errors."""
 
 import html
+import io
 import re
 import shlex
+import shutil
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
+from relcrf.cli.commands import app
 from relcrf.resources import resource_path
 
 MODEL = resource_path("models", "webkb.rcrf")
 
 
+@pytest.fixture(scope="module")
+def trained(web, tmp_path_factory):
+    run = tmp_path_factory.mktemp("trained") / "run"
+    command = ["train", str(MODEL), "--backend", "ess", "--data", str(web), "--out", str(run)]
+    with redirect_stdout(io.StringIO()):
+        app([*command, "--set", "max_iterations=4"], standalone_mode=False)
+    return run
+
+
 @pytest.fixture
-def run(relcrf_, web, tmp_path):
-    assert (
-        relcrf_(
-            "train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run", "--set", "max_iterations=4"
-        )[0]
-        == 0
-    )
-    return tmp_path / "run"
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def test_report_is_written_to_file(relcrf_, relcrf_json, run, web, tmp_path):

@@ -3,14 +3,15 @@
 import io
 import json
 import re
-import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 from rich.console import Console
 from tables import small_web
 
 from relcrf.cli import new, output
+from relcrf.cli.commands import app
 from relcrf.cli.table_layout import layout_table
 from relcrf.proposal.proposal import propose
 
@@ -47,20 +48,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def run(folder):
     """Train a run."""
-    command = [
-        sys.executable,
-        "-m",
-        "relcrf",
-        "train",
-        "model.rcrf",
-        "--data",
-        "web",
-        "--backend",
-        "ess",
-        "--out",
-        "run",
-    ]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
+        patch.chdir(folder)
+        app(["train", "model.rcrf", "--data", "web", "--backend", "ess", "--out", "run"], standalone_mode=False)
 
 
 HOLDOUT = ("--split", "school")

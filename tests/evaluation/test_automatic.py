@@ -244,7 +244,7 @@ def test_models_without_features(text):
 def test_candidates(missing):
     """With most values unknown, self-training is tried for backends that support it."""
     model = relcrf.parse(TEXT)
-    fit = model.fit(relcrf.Dataset(traits_world(nations=5, missing=missing)), "auto", effort="quick")
+    fit = model.fit(relcrf.Dataset(traits_world(nations=3, missing=missing)), "auto", effort="quick")
     assert "trmrf" in {trial["backend"] for trial in fit.learned.trials}
     treated = {trial["backend"] for trial in fit.learned.trials if "unlabelled" in trial["settings"]}
     assert treated == set() if missing < 0.5 else treated and not treated & {"trmrf", "grafting"}
@@ -285,7 +285,7 @@ def test_invalid_use(world):
 
 def test_clearly_worse_candidates_are_not_tried_on_all_folds(monkeypatch):
     """If `pseudo`, whose inference is slow on triangles, is clearly worse on the first fold, it has no score."""
-    problem = World(n=400, known=0.5, model=MODEL + TRIANGLES).problem
+    problem = World(n=200, known=0.5, model=MODEL + TRIANGLES).problem
     found, predict = [], _Search._predict
 
     def mislead(self, fold, system, learned, vectors):

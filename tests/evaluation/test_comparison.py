@@ -87,8 +87,6 @@ def test_backend_that_rejects_the_model_has_a_result():
     assert set(found.predictions.systems) == {"majority", "pseudo"}
     whole = found.resources_as_dict()["backends"]["ess"]
     assert whole["error"]["code"] == "E302" and whole["seconds_learn"] is None
-    none_left = compare(grounding, ["ess"], "random")
-    assert none_left.predictions.best_system("E.d") == "majority"
 
 
 def test_backend_that_dies_or_times_out_has_a_result(grounding, tmp_path, monkeypatch):
@@ -110,6 +108,7 @@ def test_backend_that_dies_or_times_out_has_a_result(grounding, tmp_path, monkey
     assert found.results["local"].status == "converged"
     found = compare(grounding, ["endless"], "random", time_limit=1.0, n_subgraphs=0)
     assert found.results["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
+    assert found.predictions.best_system(NAME) == "majority", "no backend is left"
     sys.modules.pop("strangers", None)
 
 

@@ -9,6 +9,7 @@ from scipy.stats import norm
 from tables import write_tables
 
 import relcrf
+from relcrf import api
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.audit import AuditSettings
 from relcrf.evaluation.number_audit import FALSE_DISCOVERY_RATE, audit_numbers
@@ -25,6 +26,16 @@ def wrong():
     for k in chosen:
         tables["house"]["price"][k] += 15.0
     return tables, chosen
+
+
+@pytest.fixture(scope="module")
+def grounding(wrong):
+    return relcrf.parse(MODEL).ground(relcrf.Dataset(wrong[0]))
+
+
+@pytest.fixture(scope="module")
+def fit(grounding):
+    return api.fit(relcrf.parse(MODEL), grounding, "dense")
 
 
 @pytest.mark.parametrize(
@@ -46,10 +57,10 @@ def test_distributions_are_predictions_without_the_number(backend, settings):
 
 
 @pytest.mark.parametrize("backend", ["auto", "dense", "ess", "pseudo", "local"])
-def test_wrong_numbers_are_found(wrong, backend):
+def test_wrong_numbers_are_found(wrong, grounding, backend):
     tables, chosen = wrong
-    data = relcrf.Dataset(tables)
-    table = relcrf.parse(MODEL).fit(data, backend).audit(data)
+    settings = {"effort": "quick"} if backend == "auto" else {}
+    table = api.fit(relcrf.parse(MODEL), grounding, backend, **settings).audit(grounding)
     assert sorted(int(key) for key in table["id"][: len(chosen)]) == chosen
     assert table["improbable"][: len(chosen)].all() and table["improbable"].sum() <= len(chosen) + 2
     assert len(table) == sum(price is not None for price in tables["house"]["price"])
@@ -57,10 +68,7 @@ def test_wrong_numbers_are_found(wrong, backend):
     np.testing.assert_allclose(table["distance"], (table["observed"] - table["expected"]) / table["deviation"])
 
 
-def test_improbable_numbers_are_those_of_benjamini_and_hochberg(wrong):
-    data = relcrf.Dataset(wrong[0])
-    fit = relcrf.parse(MODEL).fit(data, "dense")
-    grounding = fit.ground(data)
+def test_improbable_numbers_are_those_of_benjamini_and_hochberg(fit, grounding):
     found = audit_numbers(fit.learned, grounding, AuditSettings(folds=0))
     (block,) = found.blocks
     table, n_improbable = found.table(block), 0
@@ -88,18 +96,17 @@ def test_numbers_of_unknown_kinds_are_not_audited():
     assert error.value.diagnostics[0].code == "E379"
 
 
-def test_too_few_numbers(wrong):
+def test_too_few_numbers(wrong, fit):
     tables, _ = wrong
-    fit = relcrf.parse(MODEL).fit(relcrf.Dataset(tables), "dense")
     empty = {**tables, "house": {**tables["house"], "price": [None] * 120}}
     with pytest.raises(DataError) as error:
         fit.audit(relcrf.Dataset(empty))
     assert error.value.diagnostics[0].code == "E225"
 
 
-def test_command(wrong, tmp_path, relcrf_):
+def test_command(wrong, fit, tmp_path, relcrf_):
     tables, chosen = wrong
-    relcrf.parse(MODEL).fit(relcrf.Dataset(tables), "dense").save(tmp_path / "run")
+    fit.save(tmp_path / "run")
     rows = {
         name: [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         for name, columns in tables.items()
@@ -116,9 +123,7 @@ def test_command(wrong, tmp_path, relcrf_):
     assert code == 2 and "E379" in err
 
 
-def test_python_interface(wrong):
-    data = relcrf.Dataset(wrong[0])
-    fit = relcrf.parse(MODEL).fit(data, "dense")
-    found = audit_numbers(fit.learned, fit.ground(data), AuditSettings())
+def test_python_interface(wrong, fit, grounding):
+    found = audit_numbers(fit.learned, grounding, AuditSettings())
     assert repr(found) == f"NumberAudit({len(found.variables)} numbers)"
-    assert len(fit.audit(data)) == len(found.variables)
+    assert len(fit.audit(relcrf.Dataset(wrong[0]))) == len(found.variables)

@@ -36,10 +36,11 @@ def trained(text, backend):
     return relcrf.parse(text).fit(relcrf.Dataset(houses(60, 0)), name, **({"edges": edges} if edges else {}))
 
 
-def fit_and_ground(text, backend, unknown_kinds, seed=1, links=2.0):
-    """Return a fit and a grounding of other houses with unknown prices."""
+@cache
+def fit_and_ground(text, backend, unknown_kinds, links=2.0):
+    """Return a fit, tables of other houses with unknown prices, and their grounding; tests must not change the tables."""
     fit = trained(text, backend)
-    tables = houses(30, seed, unknown=0.5, unknown_kinds=unknown_kinds, links=links)
+    tables = houses(30, 1, unknown=0.5, unknown_kinds=unknown_kinds, links=links)
     return fit, tables, fit.ground(relcrf.Dataset(tables))
 
 
@@ -88,7 +89,7 @@ def test_contributions_of_known_numbers_equal_difference_quotients():
     adjacent = {
         frozenset(pair) for pair in zip(tables["near"]["a"].tolist(), tables["near"]["b"].tolist(), strict=True)
     }
-    for house in [k for k, price in enumerate(tables["house"]["price"]) if price is None][:6]:
+    for house in [k for k, price in enumerate(tables["house"]["price"]) if price is None][:4]:
         name = f"House({house}).price"
         found = fit.explain(grounding, name)
         for one in found.contributions:
@@ -107,11 +108,12 @@ def test_contributions_of_known_numbers_equal_difference_quotients():
 
 
 def test_contributions_of_features_equal_difference_quotients():
-    fit, tables, grounding = fit_and_ground(*CASES["linked"])
+    fit, tables, _ = fit_and_ground(*CASES["linked"])
     house = next(k for k, price in enumerate(tables["house"]["price"]) if price is None)
     # The strength of links depends on the size, and the scale on the kind: without links, only the mean does.
     near = tables["near"]
-    tables["near"] = {name: column[(near["a"] != house) & (near["b"] != house)] for name, column in near.items()}
+    kept = (near["a"] != house) & (near["b"] != house)
+    tables = {**tables, "near": {name: column[kept] for name, column in near.items()}}
     grounding = fit.ground(relcrf.Dataset(tables))
     name = f"House({house}).price"
     found = fit.explain(grounding, name)
@@ -204,11 +206,17 @@ def test_categories_are_explained_by_numbers(case):
     assert n_numbers and (n_compared or case != "mixed")
 
 
+@cache
+def ground_trains(form):
+    model = relcrf.parse(TRAINS + form + LINKS)
+    return model, model.ground(relcrf.Dataset(trains(100, 0)))
+
+
 @pytest.mark.parametrize("form", [SEPARATE, TOGETHER, NEIGHBOURS])
 @pytest.mark.parametrize("backend", ["dense", "local"])
 def test_numbers_with_several_unknown_categories_are_explained(form, backend):
     """Each factor contributes the expectation of its weights over the joint states of its unknown categories."""
-    fit = relcrf.parse(TRAINS + form + LINKS).fit(relcrf.Dataset(trains(100, 0)), backend)
+    fit = api.fit(*ground_trains(form), backend)
     tables = trains(12, 1, unknown=0.5, unknown_categories=0.7)
     grounding = fit.ground(relcrf.Dataset(tables))
     prediction = api.predict(fit, grounding)

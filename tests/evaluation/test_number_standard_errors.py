@@ -107,13 +107,14 @@ def test_errors_equal_the_spread_of_estimates(backend):
         precision[j : j + 2, j : j + 2] += [[2.0, -1.0], [-1.0, 2.0]]
     root = np.linalg.cholesky(np.linalg.inv(precision))
     estimates, errors = [], []
-    for _ in range(40):
+    for k in range(40):
         y = 2.0 * x + (rng.normal(size=(n // 5, 5)) @ root.T).ravel()
         sample = replace(grounding, given_numbers=y)
         fit = api.fit(model, sample, backend, l2=1e-6)
-        found = standard_errors_from_data(fit.learned, sample)
         estimates.append(fit.learned.vectors["weights"])
-        errors.append(found.values)
+        if k % 4 == 0:
+            found = standard_errors_from_data(fit.learned, sample)
+            errors.append(found.values)
     learned = ~np.isnan(errors[0])
     spread = np.std(estimates, axis=0, ddof=1)[learned]
     mean_error = np.mean(errors, axis=0)[learned]

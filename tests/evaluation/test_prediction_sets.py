@@ -56,10 +56,10 @@ def test_held_out_probabilities_are_those_of_models_trained_without_the_labels(w
         np.testing.assert_allclose(labels.probabilities[fold.test], expected)
 
 
-@pytest.mark.parametrize("backend", ["auto", "propagate"])
-def test_the_default_backend_holds_out_labels_and_others_do_not(web, backend):
+@pytest.mark.parametrize(("backend", "settings"), [("auto", {"effort": "quick"}), ("propagate", {})])
+def test_the_default_backend_holds_out_labels_and_others_do_not(web, backend, settings):
     model, grounding = web
-    fit = api.fit(model, grounding, backend, hidden=np.arange(PAGES) < 40)
+    fit = api.fit(model, grounding, backend, hidden=np.arange(PAGES) < 40, **settings)
     prediction = api.predict(fit, grounding, hidden=np.arange(PAGES) < 40)
     if backend == "propagate":
         with pytest.raises(UsageError) as error:

@@ -232,7 +232,7 @@ PLANS = st.one_of(
 )
 
 
-@generated(200)
+@generated(100)
 @given(PLANS)
 def test_text_of_a_plan_is_parsed_to_the_same_plan(plan):
     assert parse_split(plan.text) == plan

@@ -21,14 +21,17 @@ def prediction(rng, n, sharpness):
 
 
 def brute_force(predictions, temperature):
-    """Return the log-probability of each label at a temperature, mixed with the mean log-probability of the states."""
+    """Return the log-probability of each label at a temperature, mixed with the mean log-probability of the states.
+
+    Args:
+        temperature: A temperature, or several: the result has a column for each.
+    """
     out, n = [], sum(len(one.truth) for one in predictions)
     for one in predictions:
         for k, label in enumerate(one.truth):
-            p = one.probabilities[one.state_start[k] : one.state_start[k + 1]] ** (1.0 / temperature)
-            out.append(
-                (n * np.log(p[label] / p.sum()) + PSEUDO_LABELS * np.log(p / p.sum()).mean()) / (n + PSEUDO_LABELS)
-            )
+            p = np.power.outer(one.probabilities[one.state_start[k] : one.state_start[k + 1]], 1.0 / temperature)
+            log_p = np.log(p / p.sum(axis=0))
+            out.append((n * log_p[label] + PSEUDO_LABELS * log_p.mean(axis=0)) / (n + PSEUDO_LABELS))
     return np.array(out)
 
 
@@ -38,7 +41,7 @@ def test_temperature_equals_brute_force(sharpness):
     folds = [prediction(rng, n, sharpness) for n in (150, 1, 90)]
     found = temper(folds)
     grid = np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 400)
-    best = max(grid, key=lambda temperature: brute_force(folds, temperature).mean())
+    best = grid[brute_force(folds, grid).mean(axis=0).argmax()]
     assert found.temperature == pytest.approx(best, rel=0.01)
     assert found.temperature == pytest.approx(sharpness, rel=0.3)
     np.testing.assert_allclose(found.log_probabilities, brute_force(folds, found.temperature), atol=1e-9)

@@ -40,7 +40,7 @@ def test_row_order_does_not_affect_the_result(relcrf_, web, shuffled, tmp_path, 
 
 
 def test_calibrated_and_selected_runs_are_reproduced(relcrf_, relcrf_json, web, tmp_path):
-    options = ("--calibrate", "3", "--select", "l2=0.5,2", "--set", "max_iterations=20")
+    options = ("--calibrate", "3", "--select", "l2=0.5,2", "--set", "max_iterations=20", "--workers", "1")
     assert relcrf_("train", MODEL, "--backend", "ess", "--data", web, "--out", tmp_path / "run", *options)[0] == 0
     code, found = relcrf_json("reproduce", tmp_path / "run", "--data", web)
     assert (code, found["same"], found["versions"]) == (0, True, {})

@@ -42,7 +42,7 @@ def test_edge_has_factors_of_template_for_its_keys(data, texts, draw):
     grounding = ground(bind(model.spec, relcrf.Dataset(frames(*data))))
     keys = {}
     for space, template in zip(grounding.candidates, model.spec.templates, strict=True):
-        assert isinstance(space.pairs, TableSpace) and space.name == template.name
+        assert isinstance(space.pairs, TableSpace) and space.pairs.name == template.name
         all_texts = space.pair_texts(space.pairs.all_pairs())
         assert len(set(all_texts)) == len(all_texts) == space.pairs.n_pairs
         chosen = draw.draw(st.lists(st.sampled_from(all_texts), unique=True)) if all_texts else []

@@ -285,7 +285,7 @@ def test_invalid_use(world):
 
 def test_clearly_worse_candidates_are_not_tried_on_all_folds(monkeypatch):
     """If `pseudo`, whose inference is slow on triangles, is clearly worse on the first fold, it has no score."""
-    problem = World(n=200, known=0.5, model=MODEL + TRIANGLES).problem
+    problem = World(n=400, known=0.5, model=MODEL + TRIANGLES).problem
     found, predict = [], _Search._predict
 
     def mislead(self, fold, system, learned, vectors):

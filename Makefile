@@ -13,7 +13,7 @@ DOCS := .venv-docs
 WORKERS := 3
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo kernels test test-all test-fast test-oldest lint docs lock clean
+.PHONY: demo kernels test test-all test-fast test-oldest lint docs grammar lock clean
 
 demo: $(READY)
 	$(VENV)/bin/relcrf demo
@@ -68,6 +68,10 @@ $(DOCS)/.ready: docs/site/requirements.lock pyproject.toml
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-oldest.lock
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch .venv-oldest/.ready
+
+# For maintainers: compute the tables of the parser from grammar/rcrf.lark.
+grammar: $(READY)
+	$(VENV)/bin/python -m relcrf.language.grammar
 
 # For maintainers: update the lock files from the bounds in pyproject.toml (requires `uv`).
 lock: LOCKED := --universal --python-version 3.11 --generate-hashes --no-header

@@ -17,10 +17,11 @@ from typing import Any
 import lark
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
+from relcrf.language.grammar import load_grammar
 from relcrf.language.keywords import DECLARATION_KEYWORDS
 from relcrf.language.syntax_messages import describe_syntax_error
 from relcrf.language.syntax_tree import DeclarationBuilder, InvalidSyntaxTreeError
-from relcrf.language.tokens import DeclarationTokens, SourceText, Token, literal_terminals, load_grammar
+from relcrf.language.tokens import DeclarationTokens, SourceText, Token, literal_terminals
 from relcrf.language.unparsed import unparsed_declaration
 from relcrf.model.spec import Declaration, Include, ModelSpec
 

@@ -14,11 +14,9 @@ from functools import cache, cached_property
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
-import lark
-
 from relcrf.errors import Source, Span
+from relcrf.language.grammar import load_grammar
 from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, RESERVED, ROLE_KEYWORDS
-from relcrf.resources import resource_path
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
@@ -45,13 +43,6 @@ _TOKEN_KINDS = {
 
 
 @cache
-def load_grammar() -> lark.Lark:
-    """Load Lark's parser of a declaration, which gets the tokens of this module from `parse.feed_parser`."""
-    text = resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")
-    return lark.Lark(text, parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=False)
-
-
-@cache
 def literal_terminals() -> dict[str, str]:
     """Return the texts of the terminals that match a fixed text, by terminal name."""
     return {t.name: t.pattern.value for t in load_grammar().terminals if t.pattern.type == "str"}
@@ -72,7 +63,7 @@ def _compile_scanner() -> re.Pattern[str]:
 @cache
 def _ignored_terminals() -> frozenset[str]:
     """Return the terminals of comments and white space, which the parser ignores."""
-    return frozenset({*load_grammar().ignore_tokens, "MARK"})
+    return frozenset({*load_grammar().lexer_conf.ignore, "MARK"})
 
 
 class Token(NamedTuple):

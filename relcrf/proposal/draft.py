@@ -108,6 +108,7 @@ def analyse_tables(
     """
     progress("tables")
     tables = profile_tables(dataset)
+    without_rows = {table.name for table in dataset.tables.values()} - {profile.name for profile in tables}
     progress("references")
     tables, repairs = repair_tables(dataset, tables, manifest)
     tables, dropped = split_lists(dataset, tables, manifest)
@@ -115,6 +116,7 @@ def analyse_tables(
     near_misses = [*repairs, *dropped, *find_near_misses(tables, candidates)]
     events = find_event_tables(tables, candidates, manifest, predicted)
     schema = infer_schema(tables, candidates, manifest, events)
+    schema.excluded_columns += [(name, "the table has no rows") for name in sorted(without_rows)]
     exclude_split_columns(schema, tables, predicted)
     target, alternatives = choose_target(schema, predicted)
     schema.excluded_columns += [

@@ -200,3 +200,11 @@ def test_names_of_binders_do_not_collide():
     arguments = [RelationArgument(f"a{j}", "Answer", None, f"a{j}", 4) for j in range(30)]
     names = binder_names(arguments, {"survey": "s"})
     assert len({*names.values()}) == len(names) == 31
+
+
+def test_tables_without_rows_are_named():
+    tables = shop() | {"refund": {"order": [], "amount": []}}
+    assert ("refund", "the table has no rows") in analyse(tables).schema.excluded_columns
+    with pytest.raises(UsageError) as caught:
+        analyse(tables, "refund")
+    assert caught.value.diagnostics[0].notes == ("refund: the table has no rows",)

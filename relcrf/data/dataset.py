@@ -57,9 +57,8 @@ from relcrf.data.store import (
     unreadable_error,
 )
 from relcrf.data.store import quoted as quoted
-from relcrf.errors import DataError, Diagnostic, listing, suggestion
+from relcrf.errors import DataError, Diagnostic, Source, listing, suggestion
 from relcrf.execution.memory import DEFAULT_MEMORY
-from relcrf.execution.temporary import temporary_folder
 from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
 
@@ -72,9 +71,9 @@ class Dataset:
             or DuckDB database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas, Polars,
             Arrow), structured NumPy arrays, mappings of columns (NumPy arrays, lists), paths of table files or NetworkX
             graphs.
-        manifest: A manifest that is applied to the source, such as `tables.toml` of a run folder; its paths are relative to
-            the folder `source`. For other sources, its entries name tables of the source. None to use the manifest
-            `dataset.toml` of a folder, if there is one.
+        manifest: The path, or the text with its name for messages, of a manifest that is applied to the source, such as
+            `tables.toml` of a run folder; its paths are relative to the folder `source`. For other sources, its entries name
+            tables of the source. None to use the manifest `dataset.toml` of a folder, if there is one.
         memory: Memory limit for tables and ground graphs, e.g. `500MB`; larger data is moved to temporary files.
         formats: The formats of CSV columns of the training data, see `with_formats`.
 
@@ -87,12 +86,13 @@ class Dataset:
         self,
         source: str | os.PathLike[str] | Mapping[str, Any],
         *,
-        manifest: str | os.PathLike[str] | None = None,
+        manifest: str | os.PathLike[str] | Source | None = None,
         memory: str = DEFAULT_MEMORY,
         formats: tuple[StoredFormat, ...] = (),
     ) -> None:
         self._source, self._stored_formats = source, formats
-        self._arguments: tuple[Any, ...] = (_as_absolute(source), manifest and _as_absolute(manifest), memory, None)
+        text, path = (manifest.text, None) if isinstance(manifest, Source) else (None, manifest)
+        self._arguments: tuple[Any, ...] = (_as_absolute(source), path and _as_absolute(path), memory, text)
         """The arguments of `_open_dataset` without the formats; it opens the dataset again in another process."""
         self.store = Store(memory)
         self.connection = self.store.connection
@@ -123,7 +123,7 @@ class Dataset:
         if manifest is None:
             self._open(source)
         else:
-            self._apply_manifest(Path(manifest), source)
+            self._apply_manifest(manifest if isinstance(manifest, Source) else Path(manifest), source)
         self.store.end_guarded_process()
         self.store.restrict_access()
 
@@ -144,12 +144,8 @@ class Dataset:
         """
         if mapping is None:
             return cls(source, memory=memory, formats=formats)
-        with temporary_folder() as folder:
-            path = folder / "tables.toml"
-            path.write_text(mapping, encoding="utf-8")
-            dataset = cls(source, manifest=path, memory=memory, formats=formats)
-        dataset._arguments = (_as_absolute(source), None, memory, mapping)
-        return dataset
+        manifest = Source("the manifest of the training data", mapping)
+        return cls(source, manifest=manifest, memory=memory, formats=formats)
 
     @classmethod
     def from_networkx(
@@ -304,12 +300,12 @@ class Dataset:
 
     # Manifests
 
-    def _apply_manifest(self, path: Path, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
+    def _apply_manifest(self, manifest: Path | Source, source: str | os.PathLike[str] | Mapping[str, Any]) -> None:
         """Add the tables that a manifest selects from a source."""
         if not isinstance(source, Mapping) and Path(source).is_dir():
-            self._add_manifest(path, Path(source))
+            self._add_manifest(manifest, Path(source))
             return
-        content = read_manifest(path, for_given=True)
+        content = read_manifest(manifest, for_given=True)
         self._open(source)
         self.read_tables(entry.source.table for entry in content.tables if isinstance(entry.source, GivenEntry))
         if content.tables:
@@ -320,8 +316,8 @@ class Dataset:
         self._add_entries(content, None)
         self._add_unnamed(content)
 
-    def _add_manifest(self, path: Path, folder: Path) -> None:
-        content = read_manifest(path, folder)
+    def _add_manifest(self, manifest: Path | Source, folder: Path) -> None:
+        content = read_manifest(manifest, folder)
         if content.tables and not content.is_selection:
             self._add_folder(
                 folder, [p for e in content.tables if isinstance(e.source, FileEntry) for p in e.source.paths]
@@ -387,7 +383,7 @@ class Dataset:
                 found = self._given.get(fold_name(given_name))
                 if found is None:
                     names = [given.name for given in self._given.values()]
-                    message = f"{self.location} has no table '{given_name}'"
+                    message = f"there is no table '{given_name}' in {self.location}"
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 given = SourceTable(given_name, found.location, found.scan, found.numbered_scan, found.format)

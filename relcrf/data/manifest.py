@@ -219,20 +219,32 @@ class Manifest:
     is_selection: bool = True
 
 
-def read_manifest(path: Path, folder: Path | None = None, *, for_given: bool = False) -> Manifest:
+def read_manifest(manifest: Path | Source, folder: Path | None = None, *, for_given: bool = False) -> Manifest:
     """Read a manifest and validate everything that does not require opening a table.
 
     Args:
+        manifest: The path of the manifest, or its text with its name for messages.
         folder: The folder of the tables; None for the folder of the manifest.
         for_given: Whether the manifest is applied to a database or to data frames, whose tables it names.
 
     Raises:
         DataError: The manifest is invalid; the error lists every problem with its line.
     """
+    source = manifest if isinstance(manifest, Source) else _read_source(manifest)
+    try:
+        content = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(_syntax_error(source, str(error))) from None
+    own_folder = Path() if isinstance(manifest, Source) else manifest.parent
+    is_own = folder is None or (isinstance(manifest, Path) and folder == own_folder)
+    return _ManifestReader(folder or own_folder, is_own, for_given, content, TomlLocations(source)).read()
+
+
+def _read_source(path: Path) -> Source:
     try:
         if path.exists() and not path.is_file():  # e.g. a pipe; reading it would block
             raise OSError("it is not a regular file")
-        text = path.read_text(encoding="utf-8")
+        return Source(str(path), path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         message = f"the manifest '{path}' is not UTF-8 text: invalid byte at offset {error.start}"
         raise DataError(Diagnostic("E230", message, DataLocation(str(path)), "save it as UTF-8")) from None
@@ -241,12 +253,6 @@ def read_manifest(path: Path, folder: Path | None = None, *, for_given: bool = F
         raise DataError(
             Diagnostic("E230", message, DataLocation(str(path)), "pass the path of a dataset.toml")
         ) from None
-    source = Source(str(path), text)
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(_syntax_error(source, str(error))) from None
-    return _ManifestReader(path, folder or path.parent, for_given, content, TomlLocations(source)).read()
 
 
 def _syntax_error(source: Source, message: str) -> Diagnostic:
@@ -266,8 +272,8 @@ def _syntax_error(source: Source, message: str) -> Diagnostic:
 class _ManifestReader:
     """A reader of one manifest; it collects all problems."""
 
-    path: Path
     folder: Path
+    is_own_folder: bool
     for_given: bool
     content: Mapping[str, Any]
     locations: TomlLocations
@@ -397,7 +403,7 @@ class _ManifestReader:
                 self._add_problem(f"'{key}' cannot be combined with '{kind}'", "remove it", *path, key)
                 return None
         if kind == "sql":
-            return QueryEntry(name, entry["sql"], self.locations.find(*path, kind), str(self.path))
+            return QueryEntry(name, entry["sql"], self.locations.find(*path, kind), self.locations.source.name)
         if kind == "postgres":
             if "sql" in entry and ("table" in entry or "schema" in entry):
                 self._add_problem(f"the table '{name}' has both 'sql' and a table", "set one of them", *path, "sql")
@@ -495,8 +501,8 @@ class _ManifestReader:
             return None
         file = self.folder / text
         if Path(text).is_absolute() or not _resolve_links(file).is_relative_to(_resolve_links(self.folder)):
-            is_own = self.folder == self.path.parent
-            place, owner = ("the folder of the manifest", "its") if is_own else (f"the folder '{self.folder}'", "this")
+            is_own, folder = self.is_own_folder, f"the folder '{self.folder}'"
+            place, owner = ("the folder of the manifest", "its") if is_own else (folder, "this")
             hint = f"a manifest refers to files in {owner} folder and the folders below; copy the file there"
             self._add_problem(f"'{text}' is outside {place}", hint, *path, code="E233")
             return None

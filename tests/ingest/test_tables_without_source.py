@@ -78,7 +78,7 @@ def test_stored_tables_with_absolute_paths_do_not_apply(tmp_path):
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ("[tables.shops]\nopen = true\n", "has no table 'shops'"),
+        ("[tables.shops]\nopen = true\n", "there is no table 'shops' in "),
         ("[tables.shops]\nopen = true\n[tables.near]\nfile = 'near.csv'\n", "has no source, and no file has its name"),
         ("[tables.near]\nopen = true\n", "has no source, and the files near.csv, near.tsv have its name"),
         ("[tables.other.csv]\ndecimal = ';'\n", "';' is not a decimal separator"),
@@ -91,6 +91,13 @@ def test_unknown_and_ambiguous_names_are_errors(manifest, message, tmp_path):
     with pytest.raises(DataError) as caught:
         Dataset(tmp_path)
     assert message in caught.value.diagnostics[0].message and caught.value.diagnostics[0].code == "E232"
+
+
+def test_errors_of_a_stored_manifest_name_it():
+    with pytest.raises(
+        DataError, match=r"no table 'shops' in the given tables\n --> the manifest of the training data:2:1"
+    ):
+        Dataset.from_mapping({"shop": {"id": ["a"]}}, '[tables.shop]\ntable = "shops"\n')
 
 
 def test_run_applies_the_statements_to_new_folders(tmp_path, relcrf_, relcrf_json):

@@ -143,6 +143,12 @@ def test_format_that_begins_in_a_late_row_is_used(cell, delimiter, statement, ex
     assert found == expected
 
 
+def test_long_texts_are_tested_completely(tmp_path):
+    (tmp_path / "shop.csv").write_text(f"id;x\na;1,5\nb;{'1' * (csv_values.MAX_TEXT + 1)}z\n")
+    dataset = Dataset(tmp_path)
+    assert dataset.connection.execute(f"SELECT x FROM {dataset.tables['shop'].scan}").fetchone() == ("1,5",)
+
+
 def test_format_is_detected_beside_missing_texts_of_single_columns(tmp_path):
     (tmp_path / "shop.csv").write_text(GERMAN.replace("3;;;", "3;-;NA;n/a"))
     write_manifest(tmp_path, 'missing = { city = ["-"], sales = ["NA"], kind = ["n/a"] }')

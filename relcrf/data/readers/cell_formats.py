@@ -15,6 +15,7 @@ from relcrf.data.readers.csv_values import (
     column_formats,
     date_format,
     number_format,
+    open_tester,
 )
 from relcrf.data.store import Store, quoted
 from relcrf.errors import Span, listing
@@ -37,7 +38,8 @@ def find_formats(scan: str, columns: Sequence[str], store: Store, delimiter: str
     if not columns:
         return []
     texts = f"(SELECT {', '.join(map(quoted, columns))} FROM {scan})"
-    return column_formats(texts, CsvFormat(), delimiter, store)
+    with open_tester(texts, store) as tester:
+        return column_formats(tester, CsvFormat(), delimiter)
 
 
 def convert_formats(

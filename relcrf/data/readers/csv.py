@@ -24,11 +24,11 @@ from relcrf.data.readers.csv_format import (
 )
 from relcrf.data.readers.csv_layout import detect_layout, header_notes
 from relcrf.data.readers.csv_units import unit_formats
-from relcrf.data.readers.csv_values import ColumnFormat, column_formats, describe_formats
+from relcrf.data.readers.csv_values import ColumnFormat, column_formats, convert_columns, describe_formats, open_tester
 from relcrf.data.readers.missing_texts import replace_missing_texts
 from relcrf.data.readers.stored_formats import compare_formats
 from relcrf.data.readers.zstandard import require_complete_zst
-from relcrf.data.store import Store, literal, quoted, unreadable_error
+from relcrf.data.store import Store, literal, unreadable_error
 from relcrf.errors import Span, listing
 from relcrf.model.spec import fold_name
 
@@ -92,9 +92,8 @@ class CsvReader(AbstractReader):
             # A text of a missing value would prevent the detection of the formats of numbers and dates.
             texts = self.missing or stated.missing
             table = replace_missing_texts(table, texts, store.connection, self.missing_location)
-            units = unit_formats(table.scan, stated.units, store)
-            scan = _convert_columns(table.scan, units)
-            formats = column_formats(scan, stated, delimiter, store, self.converted)
+            units, formats = self._detect_formats(table.scan, delimiter, store)
+            scan = convert_columns(table.scan, units)
             stored = [each for each in self.stored if each.table == table_name and each.column not in self.converted]
             compared = compare_formats(scan, [*units, *formats], stored, stated, store)
         except duckdb.InvalidInputException:
@@ -104,7 +103,7 @@ class CsvReader(AbstractReader):
                 f"each row needs a cell for each column; put texts with {delimiter!r} or line breaks into double quotes"
             )
             raise unreadable_error(str(path), hint, (problem,)) from None
-        scan, formats = _convert_columns(scan, [*formats, *compared.restored]), [*units, *formats]
+        scan, formats = convert_columns(scan, [*formats, *compared.restored]), [*units, *formats]
         all_formats = [*formats, *compared.restored]
         described = describe_formats(all_formats)
         found = []
@@ -127,6 +126,15 @@ class CsvReader(AbstractReader):
         csv_formats = tuple(StoredFormat(table_name, each.column, each.key, each.format) for each in all_formats)
         yield replace(table, scan=scan, format=description, note="; ".join(notes), csv_formats=csv_formats)
 
+    def _detect_formats(self, scan: str, delimiter: str, store: Store) -> tuple[list[ColumnFormat], list[ColumnFormat]]:
+        """Return the conversions of columns with units, and of columns with other formats, which are applied next."""
+        with open_tester(scan, store) as tester:
+            units = unit_formats(tester, self.format.units)
+            if not units:
+                return units, column_formats(tester, self.format, delimiter, self.converted)
+        with open_tester(convert_columns(scan, units), store) as tester:
+            return units, column_formats(tester, self.format, delimiter, self.converted)
+
 
 def _is_readable(scan: str, connection: duckdb.DuckDBPyConnection) -> bool:
     """Return True if DuckDB can read all rows of a CSV file; it cannot if the rows have different line ends."""
@@ -135,12 +143,6 @@ def _is_readable(scan: str, connection: duckdb.DuckDBPyConnection) -> bool:
     except duckdb.InvalidInputException:
         return False
     return True
-
-
-def _convert_columns(scan: str, formats: Sequence[ColumnFormat]) -> str:
-    """Return a table expression with the converted columns."""
-    converted = ", ".join(f"{each.converted} AS {quoted(each.column)}" for each in formats)
-    return f"(SELECT * REPLACE ({converted}) FROM {scan})" if formats else scan
 
 
 def _is_utf8(encoding: str | None) -> bool:

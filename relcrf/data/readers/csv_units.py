@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from relcrf.data.readers.csv_values import BLANK, ColumnFormat, ColumnTester, holds
-from relcrf.data.store import Store, literal, quoted
+from relcrf.data.store import literal, quoted
 
 CURRENCIES = (
     "€",
@@ -46,13 +46,12 @@ _POSSIBLE_UNIT = f"^[{_FIRST}][^0-9]{{0,5}}[0-9]|^[+-]?[0-9].*[{_LAST}]$"
 than that of the units."""
 
 
-def unit_formats(scan: str, stated: Sequence[str] | None, store: Store) -> list[ColumnFormat]:
+def unit_formats(tester: ColumnTester, stated: Sequence[str] | None) -> list[ColumnFormat]:
     """Return the conversions of columns of a CSV file all of whose cells are numbers with the same unit, or empty.
 
     If the units are stated, most cells of a column must be numbers with one of them; the others remain unchanged.
 
     Args:
-        scan: A DuckDB table expression whose columns are texts.
         stated: The units that the manifest states; None to detect those of `UNITS`.
     """
     before, after, spaced = (CURRENCIES, CURRENCIES + UNITS, LETTERS) if stated is None else (stated, stated, ())
@@ -64,8 +63,7 @@ def unit_formats(scan: str, stated: Sequence[str] | None, store: Store) -> list[
     pattern = literal(f"^(?:({_any_of(before)}){BLANK}?)?({number}){suffix}$")
     unit = f"trim(regexp_extract({{cell}}, {pattern}, 1) || regexp_extract({{cell}}, {pattern}, 3))"
     has_unit = f"{unit} IN ({', '.join(map(literal, units))})"
-    tester = ColumnTester(scan, store)
-    columns = tester.columns()
+    columns: Sequence[str] = tester.columns
     if stated is None:
         columns = tester.filter(
             tester.filter(columns, f"regexp_matches({{cell}}, {literal(_POSSIBLE_UNIT)})"), has_unit
@@ -76,8 +74,8 @@ def unit_formats(scan: str, stated: Sequence[str] | None, store: Store) -> list[
     formats = []
     for column in (c for c, results in tester.test(columns, tests).items() if all(results)):
         cell = f"trim({quoted(column)})"
-        sql = f"SELECT any_value(nullif({unit.replace('{cell}', cell)}, '')) FROM {scan}"
-        ((found,),) = store.connection.execute(sql).fetchall()
+        sql = f"SELECT any_value(nullif({unit.replace('{cell}', cell)}, '')) FROM {tester.scan}"
+        ((found,),) = tester.store.connection.execute(sql).fetchall()
         converted = f"regexp_replace({cell}, {pattern}, '\\2')"
         formats.append(ColumnFormat(column, converted, f"the unit {found!r}", "units", found))
     return formats

@@ -7,7 +7,8 @@ or a number with a decimal comma, and `03/04/2024` a date in March or in April.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -16,11 +17,17 @@ from relcrf.data.readers.csv_format import CsvFormat
 from relcrf.data.store import Store, literal, quoted
 from relcrf.errors import listing
 
-SAMPLE_ROWS = 10_000
-"""Number of rows that rule out the columns with other cells before all cells are tested, which is slow."""
+SAMPLE_ROWS, SAMPLE_CELLS = 10_000, 2_000_000
+"""Maximum number of rows and cells that rule out the columns with other cells before all cells are tested, which is slow."""
+
+MAX_TEXT = 1000
+"""Number of characters of a sampled cell that are tested; a longer text is neither a number nor a date."""
+
+_SAMPLE = "temp.main.sampled_cells"
 
 MAX_TESTS = 200
-"""Maximum number of tests in a query; each needs memory for its regular expression, and a file may have thousands of columns."""
+"""Maximum number of tests in a query of a table; each needs memory for its regular expression, and a table may have thousands
+of columns."""
 
 _BLANKS = (" ", "\N{NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}")
 
@@ -71,16 +78,14 @@ class ColumnFormat:
 
 
 def column_formats(
-    scan: str, format: CsvFormat, delimiter: str, store: Store, excluded: Collection[str] = ()
+    tester: ColumnTester, format: CsvFormat, delimiter: str, excluded: Collection[str] = ()
 ) -> list[ColumnFormat]:
     """Return the conversions of the columns of a CSV file, as stated or detected.
 
     Args:
-        scan: A DuckDB table expression whose columns are texts.
         excluded: Columns that are not converted.
     """
-    tester = ColumnTester(scan, store)
-    columns = [column for column in tester.columns() if column not in excluded]
+    columns = [column for column in tester.columns if column not in excluded]
     found: list[ColumnFormat] = []
     # A decimal comma in a file with the delimiter ',' needs quotes, so it is rare; it must be stated.
     if format.decimal == "," or (format.decimal is None and format.thousands != "," and delimiter != ","):
@@ -153,33 +158,46 @@ def _has_time(format: str) -> bool:
 
 @dataclass(frozen=True)
 class ColumnTester:
-    """Tests of the cells of a table, whose columns are texts."""
+    """Tests of the cells of a table, whose columns are texts; see `open_tester`.
+
+    Args:
+        scan: A DuckDB table expression.
+        is_small: Whether the sample contains all cells, so that it replaces the table.
+    """
 
     scan: str
+    columns: tuple[str, ...]
+    is_small: bool
     store: Store
 
-    def columns(self) -> list[str]:
-        """Return the names of the columns."""
-        return [str(row[0]) for row in self.store.connection.execute(f"DESCRIBE SELECT * FROM {self.scan}").fetchall()]
-
-    def test(
-        self, columns: Sequence[str], conditions: Sequence[str], *, sample: bool = False
-    ) -> dict[str, tuple[bool, ...]]:
+    def test(self, columns: Sequence[str], conditions: Sequence[str]) -> dict[str, tuple[bool, ...]]:
         """Return whether each condition holds, by column. `{cell}` in a condition is the trimmed text of a cell."""
-        source = f"(SELECT * FROM {self.scan} LIMIT {SAMPLE_ROWS})" if sample else self.scan
+        if self.is_small:
+            return self._test_sample(columns, conditions)
         n = len(conditions)
         found: dict[str, tuple[bool, ...]] = {}
         n_columns = max(1, MAX_TESTS // n)
         for start in range(0, len(columns), n_columns):
             chosen = columns[start : start + n_columns]
             tests = [c.replace("{cell}", f"trim({quoted(column)})") for column in chosen for c in conditions]
-            ((*results,),) = self.store.connection.execute(f"SELECT {', '.join(tests)} FROM {source}").fetchall()
+            ((*results,),) = self.store.connection.execute(f"SELECT {', '.join(tests)} FROM {self.scan}").fetchall()
             found |= {c: tuple(map(bool, results[k * n : (k + 1) * n])) for k, c in enumerate(chosen)}
         return found
 
+    def _test_sample(self, columns: Sequence[str], conditions: Sequence[str]) -> dict[str, tuple[bool, ...]]:
+        if not columns:
+            return {}
+        tests = ", ".join(c.replace("{cell}", "cell") for c in conditions)
+        is_chosen = "" if len(columns) == len(self.columns) else f"WHERE name IN ({', '.join(map(literal, columns))})"
+        rows = self.store.connection.execute(
+            f"SELECT name, {tests} FROM {_SAMPLE} {is_chosen} GROUP BY name"
+        ).fetchall()
+        found = {name: tuple(map(bool, results)) for name, *results in rows}
+        return {column: found[column] for column in columns if column in found}
+
     def filter(self, columns: Sequence[str], condition: str) -> list[str]:
-        """Return the columns in which all cells of the first rows satisfy a condition, or are empty."""
-        tested = self.test(columns, [f"coalesce({holds(condition, is_stated=False)}, true)"], sample=True)
+        """Return the columns in which all sampled cells satisfy a condition, or are empty."""
+        tested = self._test_sample(columns, [f"coalesce({holds(condition, is_stated=False)}, true)"])
         return [column for column, (is_possible,) in tested.items() if is_possible]
 
     def decimal_commas(self, columns: Sequence[str], *, is_stated: bool) -> list[ColumnFormat]:
@@ -271,6 +289,34 @@ class ColumnTester:
         shown = "time" if _has_time(format) else "date"
         results = self.test(columns, [test]).items()
         return [_date_format(column, format, shown, stated=True) for column, (is_date,) in results if is_date]
+
+
+@contextmanager
+def open_tester(scan: str, store: Store) -> Iterator[ColumnTester]:
+    """Return a tester of the cells of a table.
+
+    The cells of its first rows are stored until the end of the context, as pairs of a column's name and a text. To open a
+    file for each test, or to compile a regular expression for each column, would take most of the time.
+    """
+    connection = store.connection
+    columns = tuple(str(row[0]) for row in connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall())
+    n_rows = min(SAMPLE_ROWS, 1 + SAMPLE_CELLS // len(columns))
+    cells = f"(FROM {scan} LIMIT {n_rows}) UNPIVOT INCLUDE NULLS (cell FOR name IN (COLUMNS(*)))"
+    connection.execute(
+        f"CREATE TEMP TABLE {_SAMPLE} AS SELECT name, left(trim(cell), {MAX_TEXT + 1}) AS cell FROM {cells}"
+    )
+    try:
+        size = f"SELECT count(*), coalesce(max(length(cell)), 0) FROM {_SAMPLE}"
+        ((n_cells, length),) = connection.execute(size).fetchall()
+        yield ColumnTester(scan, columns, n_cells < n_rows * len(columns) and length <= MAX_TEXT, store)
+    finally:
+        connection.execute(f"DROP TABLE {_SAMPLE}")
+
+
+def convert_columns(scan: str, formats: Sequence[ColumnFormat]) -> str:
+    """Return a table expression with the converted columns."""
+    converted = ", ".join(f"{each.converted} AS {quoted(each.column)}" for each in formats)
+    return f"(SELECT * REPLACE ({converted}) FROM {scan})" if formats else scan
 
 
 def holds(condition: str, *, is_stated: bool) -> str:

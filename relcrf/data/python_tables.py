@@ -34,40 +34,73 @@ def add_frame(name: str, frame: Any, store: TableStore) -> str:
             hint = "pass a mapping from column names to arrays, such as {'id': a[:, 0], 'label': a[:, 1]}"
             raise DataError(Diagnostic("E203", message, hint=hint))
         return add_columns(name, {column: frame[column] for column in frame.dtype.names}, store)
-    package = type(frame).__module__.partition(".")[0]
     try:
-        if package == "polars":
-            return store.add_frame(_ArrowStream(frame.collect() if hasattr(frame, "collect") else frame))
-        if package in ("duckdb", "_duckdb"):  # a relation, which belongs to another connection
-            return store.copy_frame(_ArrowStream(frame))
-        if hasattr(frame, "read_next_batch"):
-            return store.copy_frame(frame)  # a stream, which can be read only once
-        return store.add_frame(frame)
+        return _scan_frame(frame, store)
     except (duckdb.Error, TypeError, RuntimeError) as error:  # RuntimeError: an object of another type, or Ctrl-C
         if isinstance(error, duckdb.InterruptException) or "Query interrupted" in str(error):
             raise
         raise _unreadable_frame(name, frame, store, first_line(error)) from None
 
 
+def _package(frame: Any) -> str:
+    return type(frame).__module__.partition(".")[0]
+
+
+def _scan_frame(frame: Any, store: TableStore) -> str:
+    """Return a DuckDB table expression for a data frame.
+
+    Raises:
+        duckdb.Error, TypeError, RuntimeError: DuckDB cannot read the value or one of its columns.
+    """
+    package = _package(frame)
+    if package == "polars":
+        return store.add_frame(_ArrowStream(frame.collect() if hasattr(frame, "collect") else frame))
+    if package in ("duckdb", "_duckdb"):  # a relation, which belongs to another connection
+        return store.copy_frame(_ArrowStream(frame))
+    if hasattr(frame, "read_next_batch"):
+        return store.copy_frame(frame)  # a stream, which can be read only once
+    if package == "pandas" and hasattr(frame, "dtypes"):
+        return _scan_pandas(frame, store)
+    return store.add_frame(frame)
+
+
+def _scan_pandas(frame: Any, store: TableStore) -> str:
+    """Return a DuckDB table expression for a pandas data frame.
+
+    DuckDB reads neither reversed columns, as of `frame[::-1]`, nor numbers in foreign byte order; a copy has none of these.
+    """
+    try:
+        return store.add_frame(frame)
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error:
+        foreign = {
+            name: kind.newbyteorder("=")
+            for name, kind in frame.dtypes.items()
+            if isinstance(kind, np.dtype) and not kind.isnative
+        }
+        return store.add_frame(frame.astype(foreign).copy())
+
+
 def _single_columns(frame: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield each column of a data frame: its name, its type, and a frame with only this column."""
-    package = type(frame).__module__.partition(".")[0]
+    package = _package(frame)
     if package == "pandas" and hasattr(frame, "dtypes"):
-        for column in frame.columns:
-            yield column, frame[column].dtype, frame[[column]]
+        for number, column in enumerate(frame.columns):
+            yield column, frame.dtypes.iloc[number], frame.iloc[:, [number]]
     elif package in ("polars", "pyarrow") and hasattr(frame, "select"):
         frame = frame.collect() if hasattr(frame, "collect") else frame
         for number, column in enumerate(frame.columns if package == "polars" else frame.schema.names):
             kind = frame.dtypes[number] if package == "polars" else frame.schema.field(number).type
-            yield column, kind, _ArrowStream(frame.select([column]))
+            yield column, kind, frame.select([column])
 
 
 def _unreadable_frame(name: str, frame: Any, store: TableStore, reason: str) -> DataError:
     """Return the error for a value that DuckDB cannot read; for a data frame, it names the column."""
     for column, kind, single in _single_columns(frame):
         try:
-            store.add_frame(single)
-        except duckdb.Error:
+            _scan_frame(single, store)
+        except (duckdb.Error, TypeError):
             message = f"column '{column}' of table '{name}' has the unsupported type {kind}"
             hint = "convert it to numbers, strings, booleans, dates, or lists of them"
             return DataError(Diagnostic("E203", message, DataLocation(f"table '{name}'"), hint))
@@ -99,7 +132,7 @@ def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str
         raise DataError(Diagnostic("E203", message, location, "every row needs a value in each column", notes))
     try:
         if all(isinstance(values, np.ndarray) and values.ndim == 1 for values in columns.values()):
-            return store.add_frame({str(column): values for column, values in columns.items()})
+            return store.add_frame({str(column): _readable_array(values) for column, values in columns.items()})
         lists = [_to_list(values) for values in columns.values()]
         selected = ", ".join(f"unnest(?) AS {quoted(str(column))}" for column in columns)
         return store.add_query(f"SELECT {selected}", lists)
@@ -109,6 +142,19 @@ def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str
         message = f"table '{name}' has a value of an unsupported type"
         hint = "use numbers, strings, booleans, dates, or lists of them"
         raise DataError(Diagnostic("E203", message, location, hint, (first_line(error),))) from None
+
+
+_DUCKDB_UNITS = ("s", "ms", "us", "ns")
+"""Units of NumPy's datetimes that DuckDB reads."""
+
+
+def _readable_array(values: np.ndarray) -> np.ndarray:
+    """Return an array that DuckDB can read: not reversed, in native byte order, and days as Python's dates."""
+    if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] not in _DUCKDB_UNITS:
+        return values.astype(object)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return values.copy() if values.strides[0] < 0 else values
 
 
 def _to_list(values: Sequence[Any] | np.ndarray) -> list[Any]:

@@ -1,5 +1,6 @@
 """Python values as tables: right values, or one diagnostic that names the column and says what to pass."""
 
+from datetime import date
 from decimal import Decimal
 
 import numpy as np
@@ -76,3 +77,39 @@ def test_frames_are_not_formatted(monkeypatch):
     monkeypatch.setattr(pd.DataFrame, "__repr__", fail)
     dataset = Dataset({"t": pd.DataFrame({"a": [1]})})
     assert dataset.location == "the given tables"
+
+
+def reversed_frame():
+    columns = {
+        "n": [1, 2],
+        "x": [0.5, 1.5],
+        "b": [True, False],
+        "d": pd.to_datetime(["2024-01-01", "2024-01-02"]),
+    }
+    return pd.DataFrame(columns).assign(m=pd.array([1, None], dtype="Int64")).iloc[::-1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        reversed_frame(),
+        pd.DataFrame({"n": np.array([2, 1], dtype=">i8"), "x": np.array([1.5, 0.5], dtype=">f4")}),
+        {"n": np.array([1, 2])[::-1], "x": np.array([0.5, 1.5])[::-1]},
+        np.array([(2, 1.5), (1, 0.5)], dtype=[("n", ">i4"), ("x", ">f8")]),
+    ],
+    ids=["reversed frame", "frame in foreign byte order", "reversed arrays", "structured array in foreign byte order"],
+)
+def test_columns_may_have_any_layout_in_memory(value):
+    columns, rows = read(value)
+    assert columns[:2] == ("n", "x") and [row[:2] for row in rows] == [(2, 1.5), (1, 0.5)]
+
+
+def test_unsupported_column_of_a_reversed_frame_is_named():
+    frame = reversed_frame().assign(month=pd.period_range("2024-01", periods=2, freq="M"))
+    with pytest.raises(DataError, match=r"E203.*column 'month' of table 't' has the unsupported type period\[M\]"):
+        Dataset({"t": frame})
+
+
+def test_days_of_arrays_are_dates():
+    days = np.array(["2024-01-31", "NaT"], dtype="datetime64[D]")
+    assert read({"day": days})[1] == [(date(2024, 1, 31),), (None,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -158,11 +159,18 @@ def _readable_array(values: np.ndarray) -> np.ndarray:
 
 
 def _to_list(values: Sequence[Any] | np.ndarray) -> list[Any]:
-    if not isinstance(values, np.ndarray):
-        return list(values)
-    if values.dtype.kind == "M":  # `tolist` would return integers for nanoseconds
-        return [None if np.isnat(value) else str(value) for value in values]
-    return list(values.tolist())
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "M":  # `tolist` would return integers for nanoseconds
+            return [None if np.isnat(value) else str(value) for value in values]
+        values = values.tolist()
+    return [_plain_cell(value) for value in values]
+
+
+def _plain_cell(value: Any) -> Any:
+    """Return a cell as a Python value; None for NaN, which pandas uses for missing texts and DuckDB reads as the text `nan`."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def is_graph(value: Any) -> bool:

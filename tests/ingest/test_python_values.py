@@ -113,3 +113,19 @@ def test_unsupported_column_of_a_reversed_frame_is_named():
 def test_days_of_arrays_are_dates():
     days = np.array(["2024-01-31", "NaT"], dtype="datetime64[D]")
     assert read({"day": days})[1] == [(date(2024, 1, 31),), (None,)]
+
+
+def test_nan_of_a_list_is_a_missing_value():
+    frame = pd.DataFrame({"id": [1, 2], "label": ["course", None], "x": [None, 2.5]})
+    columns, rows = read(frame.to_dict("list"))
+    assert columns == ("id", "label", "x") and rows == [(1, "course", None), (2, None, 2.5)]
+    assert read({"label": np.array(["course", np.nan], dtype=object), "id": [1, 2]})[1] == [("course", 1), (None, 2)]
+
+
+def test_list_may_contain_numbers_of_numpy():
+    values = {
+        "n": list(np.array([1, 2])),
+        "x": list(np.array([0.5, np.nan], dtype="f4")),
+        "b": list(np.array([True, False])),
+    }
+    assert read(values)[1] == [(1, 0.5, True), (2, None, False)]

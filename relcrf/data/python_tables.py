@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from relcrf.data.extras import import_extra
 from relcrf.data.store import TableStore, first_line, out_of_memory_error, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic
 
@@ -55,7 +56,7 @@ def _scan_frame(frame: Any, store: TableStore) -> str:
     """
     package = _package(frame)
     if package == "polars":
-        return store.add_frame(_ArrowStream(frame.collect() if hasattr(frame, "collect") else frame))
+        return store.add_frame(_ArrowStream(_readable_polars(frame)))
     if package in ("duckdb", "_duckdb"):  # a relation, which belongs to another connection
         return store.copy_frame(_ArrowStream(frame))
     if hasattr(frame, "read_next_batch"):
@@ -63,6 +64,23 @@ def _scan_frame(frame: Any, store: TableStore) -> str:
     if package == "pandas" and hasattr(frame, "dtypes"):
         return _scan_pandas(frame, store)
     return store.add_frame(frame)
+
+
+def _readable_polars(frame: Any) -> Any:
+    """Return a Polars data frame with columns of texts in place of columns without type, which DuckDB does not read.
+
+    A value of another type is returned unchanged.
+
+    Raises:
+        TypeError: A column contains Python objects, of which DuckDB would read the addresses.
+    """
+    polars = import_extra("polars", "frames", "a polars.DataFrame")
+    frame = frame.collect() if hasattr(frame, "collect") else frame
+    if not isinstance(frame, polars.DataFrame):
+        return frame
+    if polars.Object in frame.dtypes:
+        raise TypeError("a column contains Python objects")
+    return frame.cast({polars.Null: polars.String})
 
 
 def _scan_pandas(frame: Any, store: TableStore) -> str:

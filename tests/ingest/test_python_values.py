@@ -2,6 +2,7 @@
 
 from datetime import date
 from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,10 @@ def test_structured_array_is_a_table():
         (
             pa.table({"id": [1], "d": pa.array([Decimal("1.5")], pa.decimal256(60, 2))}),
             "column 'd' of table 't' has the unsupported type decimal256(60, 2)",
+        ),
+        (
+            pl.DataFrame({"id": [1], "key": pl.Series([UUID(int=1)], dtype=pl.Object)}),
+            "column 'key' of table 't' has the unsupported type Object",
         ),
         (pl.DataFrame({"x": [1]}, {"x": pl.Int128}), "column 'x' of table 't' has the unsupported type Int128"),
     ],
@@ -129,3 +134,10 @@ def test_list_may_contain_numbers_of_numpy():
         "b": list(np.array([True, False])),
     }
     assert read(values)[1] == [(1, 0.5, True), (2, None, False)]
+
+
+def test_polars_column_without_values_is_read():
+    frame = pl.DataFrame({"id": [1, 2], "label": [None, None]})
+    assert frame.schema["label"] == pl.Null
+    assert read(frame) == read(frame.lazy()) == (("id", "label"), [(1, None), (2, None)])
+    assert read(frame["id"]) == (("id",), [(1,), (2,)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from relcrf import api
 from relcrf.api import Model
 from relcrf.backends.registry import DEFAULT_BACKEND
+from relcrf.data.column_texts import column_texts
 from relcrf.data.frame import Frame
 from relcrf.data.given_data import to_dataset
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
@@ -252,8 +253,9 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
         return self._learn(X, y)
 
     def _read_labels(self, block: VariableBlock, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        states = _label_codes(block, y)
-        values = _convert_values(block.values, y)
+        texts = _label_texts(block, y)
+        states = _label_codes(block, texts)
+        values = _convert_values(block.values, texts, y.tolist())
         self._order = np.array(_sort_order(values.tolist()))
         self.classes_ = values[self._order]
         return states, None
@@ -306,7 +308,8 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             states = self._order[self.predict_proba(X).argmax(axis=1)]
-            labels = _label_codes(self._block(self._training_grounding()), _label_array(y, len(states)))
+            block = self._block(self._training_grounding())
+            labels = _label_codes(block, _label_texts(block, _label_array(y, len(states))))
             return float(np.average(states == labels, weights=sample_weight))
         grounding = self.fit_.ground(X)
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
@@ -405,18 +408,35 @@ def _key_column(X: Any, key: str) -> Any:
     return key if key in X.columns else X.columns[0]
 
 
-def _key_texts(X: Any, key: str) -> list[str]:
+def _key_texts(X: Any, key: str, known: Collection[str]) -> list[str]:
     """Return the keys as strings, from the column named `key` or from the only column.
 
     Raises:
-        DataError: if X is a single value.
+        DataError: if X is a single value, or has an unsupported type.
     """
     column = X[_key_column(X, key)] if hasattr(X, "columns") else X
     cells = np.asarray(column, dtype=object)
     if not cells.ndim:
         message = f"X has type {type(X).__name__} and is not a list of keys"
         raise DataError(Diagnostic("E366", message, hint="pass a list, an array or a data frame with the key column"))
-    return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
+    return _known_texts("X", column if cells.ndim == 1 else cells[:, 0], known)
+
+
+def _known_texts(name: str, cells: Any, known: Collection[str]) -> list[str]:
+    """Return the text of each cell that is in `known`: that of Python, or else that of tables, such as `2` for 2.0.
+
+    Args:
+        name: Name of the cells in messages.
+
+    Raises:
+        DataError: if the cells have an unsupported type.
+    """
+    known = set(known)
+    texts = [str(cell) for cell in np.asarray(cells, dtype=object).tolist()]
+    if known.issuperset(texts):
+        return texts
+    in_table = column_texts(name, cells)
+    return [text if text in known else other or text for text, other in zip(texts, in_table, strict=True)]
 
 
 def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
@@ -425,11 +445,10 @@ def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.nd
     Raises:
         DataError: if a key is unknown.
     """
-    (texts,) = grounding.argument_texts(block)
+    known = grounding.argument_texts(block)[0].tolist()
     message = f"unknown key '{{}}' of {block.owner}"
-    indices = _find_positions(
-        _key_texts(X, block.argument_names[0]), texts.tolist(), message, "X contains keys of entities in `tables`"
-    )
+    texts = _key_texts(X, block.argument_names[0], known)
+    indices = _find_positions(texts, known, message, "X contains keys of entities in `tables`")
     return block.start + indices
 
 
@@ -440,6 +459,8 @@ def _label_array(y: Any, n_keys: int) -> np.ndarray:
         DataError: if `y` does not contain a label for each key.
     """
     labels = np.asarray([] if y is None else y)
+    if labels.dtype.kind == "M":
+        labels = labels.astype("datetime64[us]")  # `tolist` returns integers for nanoseconds
     if labels.shape != (n_keys,):
         found = f"{len(labels):,} labels" if labels.ndim == 1 else f"the shape {labels.shape}"
         raise DataError(
@@ -461,13 +482,24 @@ def _require_equal_labels(grounding: Grounding, variables: np.ndarray, labels: n
         raise DataError(Diagnostic("E366", message, hint="pass one label for each entity"))
 
 
-def _label_codes(block: VariableBlock, y: np.ndarray) -> np.ndarray:
+def _label_texts(block: VariableBlock, y: np.ndarray) -> list[str]:
+    """Return the value of the attribute that each label denotes; 0 and 1 may be truth values.
+
+    Raises:
+        DataError: if the labels have an unsupported type.
+    """
+    texts = _known_texts("y", y, block.values)
+    if tuple(block.values) != BOOL_VALUES:
+        return texts
+    return [BOOL_VALUES[int(text)] if text in ("0", "1") else text for text in texts]
+
+
+def _label_codes(block: VariableBlock, texts: Sequence[str]) -> np.ndarray:
     """Return the state index of each label.
 
     Raises:
         DataError: if a label is not a value of the attribute.
     """
-    texts = [_label_text(label, block.values) for label in y.tolist()]
     message = f"'{{}}' is not a value of {block.name}"
     return _find_positions(texts, block.values, message, f"the values are {listing(block.values)}").astype(np.int32)
 
@@ -485,19 +517,13 @@ def _find_positions(texts: Sequence[str], values: Sequence[str], message: str, h
     return np.array([position[text] for text in texts], dtype=np.int64)
 
 
-def _label_text(label: Any, values: Sequence[str]) -> str:
-    """Return the value of an attribute that a label denotes: 0 and 1 may be truth values, and 2.0 the value `2`."""
-    text = str(label).lower() if isinstance(label, bool) else str(label)
-    if text in values or not isinstance(label, int | float):
-        return text
-    if tuple(values) == BOOL_VALUES and label in (0, 1):
-        return BOOL_VALUES[int(label)]
-    return str(int(label)) if float(label).is_integer() else text
+def _convert_values(values: Sequence[str], texts: Sequence[str], y: Sequence[Any]) -> np.ndarray:
+    """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings.
 
-
-def _convert_values(values: Sequence[str], y: np.ndarray) -> np.ndarray:
-    """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings."""
-    labels = {_label_text(label, values): label for label in y.tolist()}
+    Args:
+        texts: The value that each label in `y` denotes.
+    """
+    labels = dict(zip(texts, y, strict=True))
     kind = type(next(iter(labels.values()), ""))
     converted = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
     return np.array(converted, dtype=None if len({type(value) for value in converted}) == 1 else object)

@@ -4,6 +4,7 @@ import datetime
 import pickle
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -348,3 +349,29 @@ def test_missing_scikit_learn_raises_e351():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "E351" in done.stdout and "relcrf[sklearn]" in done.stdout
     assert {relcrf.RelationalCRF, relcrf.ESSCRFClassifier} == {RelationalCRF, ESSCRFClassifier}
+
+
+@pytest.mark.parametrize(
+    ("keys", "labels"),
+    [
+        (pd.Series([1.0, 2.0, 3.0]), ["a", "b", "a"]),
+        (pd.Series([" k1", "k2 ", "k3"]), [" a", "b ", " a"]),
+        (pd.Series(pd.date_range("2024-01-01", periods=3, tz="Europe/Zurich")), ["a", "b", "a"]),
+        (
+            pd.Series([1, 2, 3]),
+            pd.to_datetime(["2024-01-01", "2024-02-01", "2024-01-01"]).as_unit("ns").tz_localize("UTC"),
+        ),
+        (pd.Series([1, 2, 3]), pd.to_datetime(["2024-01-01", "2024-02-01", "2024-01-01"]).as_unit("ns")),
+        (pd.Series([1, 2, 3]), [Decimal("1.50"), Decimal(2), Decimal("1.50")]),
+    ],
+    ids=["floats", "blanks", "keys with a time zone", "labels with a time zone", "nanoseconds", "decimals"],
+)
+def test_keys_and_labels_may_be_those_of_the_tables(keys, labels):
+    text = "domain D = open\nentity E { predict d : D  x : real }\ntemplate t(e: E) over e.d by 1, e.x"
+    frame = pd.DataFrame({"id": keys, "d": labels, "x": [1.0, -1.0, 2.0]})
+    estimator = RelationalCRF(relcrf.parse(text), l2=0.01, tables={"e": frame}, backend="local")
+    for X in (frame["id"], frame[["id"]], frame["id"].tolist(), frame["id"].to_numpy(), pl.from_pandas(frame)["id"]):
+        estimator.fit(X, frame["d"])
+        assert estimator.score(X, frame["d"]) == 1.0
+        assert estimator.predict(X).tolist() == [*map(estimator.classes_.tolist().__getitem__, [0, 1, 0])]
+        assert [pd.Timestamp(v) if isinstance(v, datetime.datetime) else v for v in estimator.classes_] == [*labels[:2]]

@@ -304,6 +304,7 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
 
         Raises:
             DataError: if a key or label is unknown, or X and y differ in length.
+            UsageError: `sample_weight` is passed without `tables`.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
@@ -311,6 +312,7 @@ class RelationalCRF(ClassifierMixin, TransformerMixin, AbstractRelationalEstimat
             block = self._block(self._training_grounding())
             labels = _label_codes(block, _label_texts(block, _label_array(y, len(states))))
             return float(np.average(states == labels, weights=sample_weight))
+        _require_no_weights(sample_weight)
         grounding = self.fit_.ground(X)
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return prediction.score(self.attribute).accuracy
@@ -343,7 +345,7 @@ class RelationalCRFRegressor(RegressorMixin, AbstractRelationalEstimator):  # ty
             numbers = y.astype(np.float64)
         except (TypeError, ValueError):
             numbers = np.array([np.nan])
-        if not np.isfinite(numbers).all():
+        if y.dtype.kind in "mM" or not np.isfinite(numbers).all():  # NumPy converts times to microseconds
             message = f"a label of {block.name} is not a finite number"
             raise DataError(Diagnostic("E366", message, hint="pass one number for each key"))
         return np.zeros(len(numbers), dtype=np.int32), numbers
@@ -369,10 +371,14 @@ class RelationalCRFRegressor(RegressorMixin, AbstractRelationalEstimator):  # ty
         """Return R2 for the keys in X or, without `tables`, for all observed numbers of X.
 
         Without `tables`, all observed values are hidden during prediction.
+
+        Raises:
+            UsageError: `sample_weight` is passed without `tables`.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(super().score(X, y, sample_weight))
+        _require_no_weights(sample_weight)
         grounding = self.fit_.ground(X)
         block = self._block(grounding)
         prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
@@ -450,6 +456,17 @@ def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.nd
     texts = _key_texts(X, block.argument_names[0], known)
     indices = _find_positions(texts, known, message, "X contains keys of entities in `tables`")
     return block.start + indices
+
+
+def _require_no_weights(sample_weight: Any) -> None:
+    """Require that `score` has no weights of samples, which belong to keys.
+
+    Raises:
+        UsageError: if there are weights.
+    """
+    if sample_weight is not None:
+        message = "weights of samples need an estimator with 'tables'"
+        raise UsageError(Diagnostic("E366", message, hint="pass tables=..., and keys of entities as X"))
 
 
 def _label_array(y: Any, n_keys: int) -> np.ndarray:

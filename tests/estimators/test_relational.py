@@ -58,6 +58,8 @@ def test_predictions_use_the_library_of_the_input(folder, tables):
     direct = relcrf.load(MODEL).fit(relcrf.Dataset(folder), "ess", l2=0.5).predict(relcrf.Dataset(folder)).table()
     assert direct["category"].tolist() == found["category"].tolist()
     assert estimator.score(tables) > 0.6
+    with pytest.raises(relcrf.UsageError, match=r"E366.*weights of samples need an estimator with 'tables'"):
+        estimator.score(tables, sample_weight=[1.0])
 
 
 def test_parameters_can_be_read_set_and_cloned(tables):

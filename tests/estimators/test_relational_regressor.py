@@ -112,11 +112,18 @@ def test_labels_of_models_with_numbers_and_categories(tables, labelled):
         assert [each.code for each in caught.value.diagnostics] == ["E379"]
 
 
-@pytest.mark.parametrize("y", [["a"], [np.nan], [np.inf], [None], [[1.0]], [1.0, 2.0], None], ids=repr)
+@pytest.mark.parametrize(
+    "y", [["a"], [np.nan], [np.inf], [None], [[1.0]], [1.0, 2.0], [np.datetime64("2024-01-01")], None], ids=repr
+)
 def test_invalid_labels_raise_e366(tables, y):
     with pytest.raises(relcrf.DataError) as caught:
         regressor(tables).fit([0], y)
     assert [each.code for each in caught.value.diagnostics] == ["E366"]
+
+
+def test_weights_of_samples_need_keys(tables):
+    with pytest.raises(relcrf.UsageError, match=r"E366.*weights of samples need an estimator with 'tables'"):
+        regressor().fit(tables).score(tables, sample_weight=[1.0] * 120)
 
 
 def test_scikit_learn_checks_of_the_interface():

@@ -66,16 +66,18 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
 
         Args:
             X: evidence, shape (n, d).
-            y: classes, shape (n,) or (n, q).
+            y: classes, shape (n,) or (n, q); the targets may have different types.
         """
+        if hasattr(y, "isna") and y.ndim == 2:  # scikit-learn converts all columns beside pandas' categories to numbers
+            y = y.astype(object).where(y.notna(), np.nan)
         X, y = validate_data(self, X, y, multi_output=True, dtype=np.float64)
         y = np.asarray(y)
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
-        columns = y[:, None] if y.ndim == 1 else y
-        for column in columns.T:
+        columns = [_typed_column(column) for column in np.atleast_2d(y.T)]
+        for column in columns:
             check_classification_targets(column)
-        encoded = [np.unique(column, return_inverse=True) for column in columns.T]
+        encoded = [np.unique(column, return_inverse=True) for column in columns]
         classes = [values for values, _ in encoded]
         self._classes, self._is_single = classes, y.ndim == 1
         self.classes_ = classes[0] if self._is_single else classes
@@ -146,3 +148,9 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         if not len(self._varying_targets):
             return None, len(X)
         return self._make_backend().infer(self._row_model.problem(X), self.vectors_), len(X)
+
+
+def _typed_column(column: np.ndarray) -> np.ndarray:
+    """Return a target of a data frame with texts and numbers, which is an array of objects, with the type of its numbers."""
+    types = {type(value) for value in column} if column.dtype == object else set()
+    return np.array(column.tolist()) if len(types) == 1 and types != {str} else column

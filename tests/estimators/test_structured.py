@@ -3,6 +3,7 @@
 from unittest import SkipTest
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_multilabel_classification
@@ -112,3 +113,15 @@ def test_parameters_are_backend_settings():
     with pytest.raises(relcrf.UsageError, match="treewidth"):
         ESSCRFClassifier(treewidth=0).fit(X, y)
     assert make_backend("ess").l2 == ESSCRFClassifier().l2
+
+
+def test_targets_may_have_different_types():
+    X, Y = make_multilabel_classification(120, n_features=6, n_classes=3, random_state=0)
+    names = np.array(["no", "yes"])[Y[:, 0]]
+    targets = pd.DataFrame({"name": pd.Categorical(names), "number": Y[:, 1] + 5, "flag": Y[:, 2] > 0})
+    typed, plain = ESSCRFClassifier(l2=10.0).fit(X, targets), ESSCRFClassifier(l2=10.0).fit(X, Y)
+    assert [values.tolist() for values in typed.classes_] == [["no", "yes"], [5, 6], [False, True]]
+    found, expected = typed.predict(X), plain.predict(X)
+    assert found[:, 0].tolist() == np.array(["no", "yes"])[expected[:, 0]].tolist()
+    assert found[:, 1].tolist() == (expected[:, 1] + 5).tolist()
+    assert typed.score(X, targets) == plain.score(X, Y) > 0.5

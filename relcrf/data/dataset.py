@@ -31,7 +31,7 @@ from relcrf.data.manifest import (
     TableEntry,
     read_manifest,
 )
-from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
+from relcrf.data.python_tables import add_columns, add_frame, graph_columns, header_note, is_graph
 from relcrf.data.raw_table import RawTable, rename_columns
 from relcrf.data.readers.base import AbstractReader, SourceTable, StoredFormat, reader_problem
 from relcrf.data.readers.cell_formats import convert_formats
@@ -295,7 +295,7 @@ class Dataset:
             for table_name, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
                 self._add_value(table_name, columns)
         else:
-            frame = SourceTable(name, location, add_frame(name, table, self.store))
+            frame = SourceTable(name, location, add_frame(name, table, self.store), note=header_note(table))
             self._add_table(spread_structures(frame, self.connection))
 
     # Manifests

@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.extras import import_extra
+from relcrf.data.readers.header import repeated_name_notes
 from relcrf.data.store import TableStore, first_line, out_of_memory_error, quoted
 from relcrf.errors import DataError, DataLocation, Diagnostic
 
@@ -42,6 +43,12 @@ def add_frame(name: str, frame: Any, store: TableStore) -> str:
         if isinstance(error, duckdb.InterruptException) or "Query interrupted" in str(error):
             raise
         raise _unreadable_frame(name, frame, store, first_line(error)) from None
+
+
+def header_note(frame: Any) -> str:
+    """Return a note on the names that the columns of a pandas or Polars data frame repeat; an empty text if there are none."""
+    is_eager = _package(frame) in ("pandas", "polars") and not hasattr(frame, "collect")
+    return "".join(repeated_name_notes(map(str, getattr(frame, "columns", ()) if is_eager else ())))
 
 
 def _package(frame: Any) -> str:

@@ -141,3 +141,12 @@ def test_polars_column_without_values_is_read():
     assert frame.schema["label"] == pl.Null
     assert read(frame) == read(frame.lazy()) == (("id", "label"), [(1, None), (2, None)])
     assert read(frame["id"]) == (("id",), [(1,), (2,)])
+
+
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame([[1, 2, 3]], columns=["id", "x", "x"]), pl.DataFrame({"id": 1, "X": 2, "x": 3})]
+)
+def test_repeated_names_of_columns_are_reported(frame):
+    data = Dataset({"t": frame})
+    assert data.find_table("t").columns == ("id", frame.columns[1], "x_1")
+    assert data.notes == ["table 't': the header repeats 'x'; the first column has this name, the others with a number"]

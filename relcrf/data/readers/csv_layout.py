@@ -6,8 +6,7 @@ import csv
 import re
 from collections.abc import Sequence
 
-from relcrf.data.readers.header import NUMBER, count_rows_above_header
-from relcrf.errors import listing
+from relcrf.data.readers.header import NUMBER, count_rows_above_header, repeated_name_notes
 
 DELIMITERS = (",", ";", "\t", "|")
 """Delimiters that are detected, in order of preference."""
@@ -55,13 +54,7 @@ def header_notes(lines: Sequence[str], delimiter: str) -> list[str]:
         header = [cell.lstrip("\ufeff") for cell in next(csv.reader(lines, delimiter=delimiter), [])]
     except csv.Error:
         return []
-    notes = []
-    names: dict[str, list[str]] = {}
-    for name in filter(None, header):
-        names.setdefault(name.casefold(), []).append(name)
-    if repeated := [repr(name) for same in names.values() for name in same[1:]]:
-        shown = listing(dict.fromkeys(repeated))
-        notes.append(f"the header repeats {shown}; the first column has this name, the others with a number")
+    notes = repeated_name_notes(header)
     if header and all(NUMBER.fullmatch(cell) for cell in header):
         notes.append(
             "the first row has only numbers and is read as the names of the columns; add a header if it is none"

@@ -1,11 +1,13 @@
-"""The header of a table that does not begin with it, but with titles, comments or empty rows."""
+"""The header of a table: its location if titles, comments or empty rows precede it, and names that it repeats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mode
 from typing import Any
+
+from relcrf.errors import listing
 
 MAX_ROWS_ABOVE = 20
 """Maximum number of rows above the header."""
@@ -48,3 +50,13 @@ def _is_header(row: Sequence[Any]) -> bool:
     is_prose = any(str(cell).startswith(" ") for cell in filled)
     is_number = any(NUMBER.fullmatch(name) for name in names)
     return len(names) == len(filled) and not is_prose and not is_number
+
+
+def repeated_name_notes(header: Iterable[str]) -> list[str]:
+    """Return a note on the names that a header repeats, also in another case, and that DuckDB therefore changes; [] if none."""
+    names: dict[str, list[str]] = {}
+    for name in filter(None, header):
+        names.setdefault(name.casefold(), []).append(name)
+    repeated = [repr(name) for same in names.values() for name in same[1:]]
+    shown = listing(dict.fromkeys(repeated))
+    return [f"the header repeats {shown}; the first column has this name, the others with a number"] if repeated else []

@@ -164,6 +164,11 @@ class LearnedModel:
         return int(np.count_nonzero(self.vectors["weights"][self.layout.learnable_mask()]))
 
     @property
+    def calibration_scale(self) -> float:
+        """The factor by which calibration multiplied the learned weights; 1 without calibration."""
+        return float(self.summary.get("calibration", 1.0))
+
+    @property
     def number_offsets(self) -> dict[str, tuple[float, float]]:
         """The mean and the log precision of each predicted number, to which the weights of the templates are added."""
         name = next((name for name in (LINKED, INDEPENDENT) if name in self.schemas), None)

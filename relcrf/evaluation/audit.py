@@ -382,7 +382,7 @@ class CrossFit:
         spaces = {space.pairs.name: space for space in grounding.candidates} if result.chosen_candidates else {}
         texts = {name: spaces[name].pair_texts(pairs) for name, pairs in result.chosen_candidates.items()}
         is_own = system == self.learned.configure_backend()
-        scale = float(self.learned.summary.get("calibration", 1.0)) if is_own else 1.0
+        scale = self.learned.calibration_scale if is_own else 1.0
         vectors = scale_weights(query, result.vectors, scale)
         extended = grounding.with_candidates(texts) if texts else grounding
         return _audit_part(result.configure(system), extended, vectors, query, fold.test & self.targets, monitor)

@@ -14,6 +14,8 @@ score (`score_covariance.py`). If J + L equals H, as for a likelihood, the sandw
 The Hessian is computed from differences of exact gradients with respect to the weights in units of their features, as in
 training. For up to `MAX_DENSE_WEIGHTS` weights, the whole Hessian is computed and inverted. For more weights, the errors of
 single weights are computed by conjugate gradients without the whole Hessian.
+
+Calibration multiplies weights by a scale. Their standard errors are those of the learned weights, multiplied by this scale.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from relcrf.backends.base import Problem
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.calibration import scale_weights
 from relcrf.evaluation.score_covariance import score_variance
 from relcrf.learning.feature_units import unit_scales
 from relcrf.learning.likelihood import add_l2_penalty
@@ -96,8 +99,8 @@ def label_standard_errors(
     Raises:
         UsageError: The backend does not maximise an exact likelihood (E357).
     """
-    system = make_backend(learned.backend, **learned.settings)
-    problem = system.with_priors(problem)
+    system, calibration = make_backend(learned.backend, **learned.settings), learned.calibration_scale
+    problem, vectors = system.with_priors(problem), scale_weights(problem, vectors, 1.0 / calibration)
     part = None if system.uses_predicted_labels else system.training_likelihood(problem, vectors)
     if part is None:
         message = f"standard errors are not available for the training objective of backend '{learned.backend}'"
@@ -125,7 +128,7 @@ def label_standard_errors(
         return np.asarray((likelihood.curvature() + strength) * unit**2)
 
     values = error_of_weights(gradient, point, unit, free, strength * unit**2, score, requested, scale)
-    return StandardErrors(values, gradient_fraction, EXACT_SOURCE if score is None else SANDWICH_SOURCE)
+    return StandardErrors(calibration * values, gradient_fraction, EXACT_SOURCE if score is None else SANDWICH_SOURCE)
 
 
 def error_of_weights(

@@ -207,6 +207,18 @@ def test_other_tables_are_not_at_the_maximum():
     assert not standard_errors_from_data(fit.learned, fit.ground(relcrf.Dataset(other))).is_maximum
 
 
+def test_calibration_scales_standard_errors():
+    _, tables = logistic()
+    data, model = relcrf.Dataset(tables), relcrf.parse(LOGISTIC)
+    plain, calibrated = model.fit(data, "local", l2=30.0), model.fit(data, "local", l2=30.0, calibrate=3)
+    scale = calibrated.learned.calibration_scale
+    found, expected = calibrated.weights(data), plain.weights(data)
+    np.testing.assert_allclose(found["standard_error"], scale * expected["standard_error"], rtol=1e-6)
+    np.testing.assert_allclose(found["z"], expected["z"], rtol=1e-6)
+    assert scale > 1.1
+    assert standard_errors_from_data(calibrated.learned, calibrated.ground(data)).is_maximum
+
+
 @pytest.mark.parametrize(("backend", "settings"), [("dense", {}), ("ess", {"objective": "margin"})])
 def test_backend_without_exact_likelihood_raises_e357(backend, settings):
     _, tables = logistic(40)

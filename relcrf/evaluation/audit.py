@@ -6,7 +6,8 @@ labels are evidence, also those of its fold; see `leave_one_out.py`.
 
 The weights are learned by pseudo-likelihood, the product of these conditionals. On WebKB and IMDB, weights that were learned for
 joint predictions, such as those of `ess`, find fewer wrong labels. The penalty is the one with the most probable
-held-out labels. Backends with candidates, gates or latent variables learn their own weights for each fold.
+held-out labels. Backends with candidates, gates or latent variables, and those that sum over variables without a label, learn
+their own weights for each fold.
 """
 
 from __future__ import annotations
@@ -265,10 +266,12 @@ def select_systems(learned: LearnedModel, grounding: Grounding) -> list[Abstract
     """Return the systems from which the audit chooses the one with the most probable held-out labels.
 
     The systems are `pseudo` and `local` with several penalties; only `local` if the run requested it. If the backend of the
-    run has structure that these systems lack, it is the only system.
+    run has structure that these systems lack, or sums over variables without a label, it is the only system.
     """
     own = learned.configure_backend()
-    if not isinstance(own, AbstractLikelihoodBackend | AbstractPropagationBackend) or grounding.latent.any():
+    sums_out = isinstance(own, AbstractLikelihoodBackend) and own.unlabelled == "marginal"
+    is_replaceable = isinstance(own, AbstractLikelihoodBackend | AbstractPropagationBackend) and not sums_out
+    if not is_replaceable or grounding.latent.any():
         return [own]
     local = [LocalBackend(l2=l2) for l2 in PENALTIES]
     if learned.original_request.backend == LocalBackend.name:

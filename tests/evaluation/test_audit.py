@@ -144,6 +144,21 @@ def test_local_run_is_audited_without_links():
     assert names == {"local": {"local"}, "ess": {"local", "pseudo"}}
 
 
+def test_run_that_sums_out_unknown_labels_is_audited_by_its_backend():
+    """Pseudo-likelihood learns nothing about votes for a value that has no labels."""
+    truth = np.arange(60) % 3
+    votes = np.stack([np.where(np.random.default_rng(k).random(60) < 0.2, (truth + 1) % 3, truth) for k in range(3)])
+    tables = {"mail": pd.DataFrame({"id": range(60), **dict(zip("uvw", np.array(list("abc"))[votes], strict=True))})}
+    text = "domain T = { a, b, c } entity Mail { predict t : T, predict u : T, predict v : T, predict w : T }"
+    text += "".join(f"\ntemplate vote_{k}(m: Mail) over m.t == m.{k} init 1.0" for k in "uvw")
+    tables["mail"]["t"] = None
+    fit = relcrf.parse(text).fit(relcrf.Dataset(tables), "dense", unlabelled="marginal")
+    audit = api.audit_labels(fit.learned, fit.ground(relcrf.Dataset(tables)), AuditSettings(folds=3))
+    assert audit.weights["backend"] == "dense"
+    for part in audit.parts:
+        assert (np.abs(part.vectors["weights"] - 1.0) > 0.1).all()
+
+
 def test_errors_of_audits():
     data, fit = web(), fit_web("local")
     without = {**data, "page": data["page"].assign(topic=None)}

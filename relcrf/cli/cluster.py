@@ -133,6 +133,9 @@ def cluster(
     files = [path for path in (out, merged) if path is not None]
     for path in files:
         require_writable(path)
+    if len({path.resolve() for path in files}) < len(files):
+        message = f"--out and --merged name the same file '{out}'"
+        raise UsageError(Diagnostic("E312", message, hint="write the clusters and the merged rows to two files"))
     fit, tables = api.load_fit(run), tables.for_run(run)
     chosen: dict[str, Any] = dict(parse_settings(setting))
     fit.learned.configure_backend(**chosen)  # validates the settings before any work is done

@@ -112,6 +112,7 @@ def test_the_table_on_a_terminal(folder, monkeypatch, capsys):
         (("--distinct", "nmae"), 3, "E212"),
         (("--method", "best"), 2, "E445|correlation"),
         (("--out", "c.txt"), 2, "E312"),
+        (("--out", "c.csv", "--merged", "./c.csv"), 2, "E312.*the same file 'c.csv'"),
     ],
 )
 def test_invalid_options(folder, monkeypatch, capsys, options, exit_code, message):

@@ -168,9 +168,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         lbfgs, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
-        unary = maximise_likelihood(
-            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), lbfgs, self.l2, layout.initial, monitor
-        )
+        templates = labelled.total_likelihood(PseudoLikelihoodSpec())
+        unary = maximise_likelihood("unary", templates, lbfgs, self.l2, layout.initial, monitor)
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
         likelihood = self._pseudo_likelihood(labelled, None)
         model = self._contrastive_divergence(problem) if self.objective == "cd" else likelihood
@@ -193,11 +192,12 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             search, state = self._learn_structure(f"_{number + 2}", model, induction, l1, stages)
         pairs, order = search.learned_pairs(state)
         gains, no_gain = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        template_support, _ = templates.label_moments(unary.point)
         selected = {f"l1_{space.name}": each for space, each in zip(model.spaces, search.strengths.l1, strict=True)}
         vectors = {
             "weights": state.point,
             "gain": np.append(no_gain, gains.gain),
-            "support": np.append(no_gain, gains.support),
+            "support": np.append(template_support, gains.support),
         }
         histograms["at the end"] = induction.histograms(model.with_candidates(state.chosen), state.point)
         return FitResult(

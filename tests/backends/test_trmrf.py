@@ -1,6 +1,7 @@
 """Tests of the backend `trmrf`: three searches with the same optimum, chosen candidates, and resumption."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from relcrf.backends.registry import make_backend
 from relcrf.backends.trmrf import TrMrfBackend
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
+from relcrf.evaluation.named_weights import named_weights
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
 
@@ -240,6 +242,15 @@ def test_unlabelled_variables_are_imputed(plain):
     for key in (("t00", "t01"), ("t02", "t03"), ("t04", "t05")):
         assert supports[0][key] % 1 == 0 and supports[1][key] > supports[0][key] + 5
     assert any(support % 1 for support in supports[1].values())
+
+
+def test_support_of_a_template_is_its_number_of_labels(plain):
+    model, grounding = plain
+    learned = api.fit(model, grounding, "trmrf", l1=12.0).learned
+    frame, labels = named_weights(learned), things()["has"]
+    is_prior = frame["template"] == "prior"
+    support = dict(zip(frame["key"][is_prior], frame["support"][is_prior], strict=True))
+    assert support == Counter(t for t, value in zip(labels["t"], labels["value"], strict=True) if value)
 
 
 def test_evidence_is_not_imputed(plain, monkeypatch):

@@ -63,8 +63,9 @@ from relcrf.evaluation.selection import SettingsSelection
 from relcrf.files import remove_folder, require_suffix, write_text
 from relcrf.training import TrainingRequest
 
-SHOWN_COLUMNS = 4
-"""Number of columns of predictions that are printed: the key, the most probable value, its probability, and the next one."""
+SHOWN_COLUMNS = 3
+"""Number of columns of predictions that are printed after the arguments: the most probable value, its probability, and the next
+one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,7 +425,8 @@ def predict(
     for template, count in prediction.unseen_keys.items():
         print_note(f"{count:,} keys of template '{template}' did not occur in training; they have no learned weights")
     for name, frame in frames.items():
-        width = SHOWN_COLUMNS + prediction.block(name).is_numeric
+        block = prediction.block(name)
+        width = len(block.argument_names) + SHOWN_COLUMNS + block.is_numeric
         shown = [row[:width] for row in frame.rows(10)]
         print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:width], shown)
     if options is not None:

@@ -145,3 +145,15 @@ def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
     assert f"{measured['n'] - measured['n_nearby']} sets are calibrated on all" in " ".join(err.split())
     code, _, err = relcrf_("evaluate", run, "--data", web, "--split", "by=Page.school", "--coverage", 0.9)
     assert code == 0 and "the run has no held-out labels" in err
+
+
+def test_tuples_are_printed_with_their_probability(relcrf_, tmp_path):
+    text = """entity P
+    domain K = { k, l }
+    predict relation r(a: P, b: P, kind: K)
+    template t(a: P, b: P, kind: K) over r(a, b, kind)"""
+    data = relcrf.Dataset({"p": {"id": ["1", "2"]}, "r": {"a": ["1", "2"], "b": ["2", "1"], "kind": ["k", "l"]}})
+    relcrf.parse(text).fit(data, "local").save(tmp_path / "run")
+    (tmp_path / "p.csv").write_text("id\n1\n2\n")
+    code, out, _ = relcrf_("predict", tmp_path / "run", "--data", tmp_path)
+    assert code == 0 and "probability" in out and "joint" in out

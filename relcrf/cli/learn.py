@@ -61,6 +61,7 @@ from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.chosen_backend import BackendChoice
 from relcrf.evaluation.selection import SettingsSelection
 from relcrf.files import remove_folder, require_suffix, write_text
+from relcrf.prediction import find_variable_block
 from relcrf.training import TrainingRequest
 
 SHOWN_COLUMNS = 3
@@ -374,17 +375,21 @@ def predict(
     options = set_options(coverage, each_value=each_value, nearby=nearby)
     with session.show_progress() as display:
         grounding = tables.ground(fit, display)
+        names = [block.name for block in grounding.blocks if not block.is_latent]
+        if attribute is not None:
+            names = [find_variable_block(grounding, attribute).name]
+        elif out is not None and len(names) > 1:
+            hint = f"select one with --attribute: {', '.join(names)}"
+            message = "several attributes are predicted, but --out writes only one"
+            raise UsageError(Diagnostic("E310", message, hint=hint))
         display.start_phase("inferring")
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)
-        names = [attribute] if attribute else prediction.attributes
         has_joint = not all(prediction.block(name).is_numeric for name in names)
         if has_joint:
             prediction = prediction.with_joint_states()
-        frames = {
-            prediction.block(name).name: prediction.table(name, **({} if options is None else asdict(options)))
-            for name in names
-        }
+        chosen_sets = {} if options is None else asdict(options)
+        frames = {name: prediction.table(name, **chosen_sets) for name in names}
     verdict = prediction.verdict
     joint_verdict = prediction.joint_verdict if has_joint else verdict
     interrupted = "interrupted" in (verdict.status, joint_verdict.status)
@@ -396,10 +401,6 @@ def predict(
             )
         )
     if out is not None:
-        if len(frames) > 1:
-            hint = f"select one with --attribute: {', '.join(frames)}"
-            message = "several attributes are predicted, but --out writes only one"
-            raise UsageError(Diagnostic("E310", message, hint=hint))
         (frame,) = frames.values()
         grounding.bound.notes += write_frame(frame, out, safe_csv=safe_csv, sync=not tables.no_sync)
     if session.as_json:

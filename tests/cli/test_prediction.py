@@ -157,3 +157,15 @@ def test_tuples_are_printed_with_their_probability(relcrf_, tmp_path):
     (tmp_path / "p.csv").write_text("id\n1\n2\n")
     code, out, _ = relcrf_("predict", tmp_path / "run", "--data", tmp_path)
     assert code == 0 and "probability" in out and "joint" in out
+
+
+def test_attributes_are_validated_before_inference(relcrf_, run, web, tmp_path, monkeypatch):
+    monkeypatch.setattr("relcrf.api.predict", None)
+    code, _, err = relcrf_("predict", run, "--data", web, "--attribute", "categry")
+    assert code == 2 and "E310" in err and "did you mean 'Page.category'" in err
+    text = "entity P { predict x: bool, predict y: bool } template t(p: P) over p.x template u(p: P) over p.y"
+    data = relcrf.Dataset({"p": {"id": ["1", "2"], "x": [True, False], "y": [True, False]}})
+    relcrf.parse(text).fit(data, "local").save(tmp_path / "run")
+    (tmp_path / "p.csv").write_text("id,x,y\n1,,\n")
+    code, _, err = relcrf_("predict", tmp_path / "run", "--data", tmp_path, "--out", tmp_path / "o.csv")
+    assert code == 2 and "--out writes only one" in err and "--attribute: P.x, P.y" in err

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from relcrf import api
@@ -111,7 +112,8 @@ def audit(
     for name, summary in summaries.items():
         if shown[name]:
             columns = ("label", "observed", "proposed", "P(obs.)", "P(prop.)", "main reason for the proposed value")
-            title = f"{name}: {len(shown[name]):,} of {summary.improbable:,} labels with a more probable value"
+            n_selected = np.count_nonzero(frames[name]["log_odds"] > 0.0)
+            title = f"{name}: {len(shown[name]):,} of {n_selected:,} labels with a more probable value"
             print_table(title, columns, shown[name])
         print_line(
             f"{name}: audited {summary.labels:,} labels; {summary.improbable:,} have a more probable value; "

@@ -45,6 +45,15 @@ def test_table_and_file_of_all_labels(run, web, relcrf_, tmp_path):
     assert "Page.category: 3 of" in printed and "main reason" in printed
 
 
+def test_title_counts_the_selected_labels(run, web, relcrf_, relcrf_json, tmp_path):
+    write_categories(web, tmp_path, lambda number, value: {0: "staff", 4: "course"}.get(number % 9, value))
+    audit = ("audit", run, "--data", tmp_path, "--folds", "0")
+    top = relcrf_json(*audit, "--top", "1000")[1]["audited"]["Page.category"]["top"]
+    selected = sum(row["observed"] == "staff" for row in top)
+    assert 1 < selected < len(top)
+    assert f"1 of {selected} labels" in relcrf_(*audit, "--top", "1", "--observed", "staff")[1]
+
+
 def test_json_has_the_first_labels_with_reasons(run, web, relcrf_json):
     code, found = relcrf_json("audit", run, "--data", web, "--folds", "0", "--top", "2")
     assert code == 0

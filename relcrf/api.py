@@ -472,13 +472,13 @@ class Fit:
         Args:
             attribute: The predicted attribute or relation; required if there are several.
             observed: The value of the labels to return, such as `true` for the tuples in a table. Default: all values.
-            folds: Number of folds; the weights for the labels of a fold are learned from the other folds. 0 uses the weights
-                of this fit, which have seen the labels.
+            folds: Number of folds of cross-fitting; 0 uses the weights of this fit, which have seen the labels.
             seed: Seed of the assignment of labels to folds.
         """
         grounding = self._ground_graph(data)
         block = find_variable_block(grounding, attribute)
         chosen = AuditSettings(block.name, folds, seed)
+        chosen.require_value(grounding, observed)
         if any(each.is_numeric for each in grounding.blocks):
             return audit_numbers(self.learned, grounding, chosen).table(block)
         return audit_labels(self.learned, grounding, chosen).table(block, observed)

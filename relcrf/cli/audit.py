@@ -16,7 +16,6 @@ from relcrf.cli.output import print_json, print_line, print_note, print_notes, p
 from relcrf.cli.progress import PrefixedMonitor
 from relcrf.data.frame import require_writable
 from relcrf.data.split_plan import DEFAULT_FOLDS
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.audit import Audit, AuditSettings, find_reasons
 from relcrf.evaluation.number_audit import NumberAudit, audit_numbers
 from relcrf.grounding.variables import VariableBlock
@@ -67,18 +66,12 @@ def audit(
         grounding = tables.ground(fit, display)
         if attribute is not None or out is not None:  # the file contains the labels of one attribute
             attribute = find_variable_block(grounding, attribute).name
-        arguments = (
-            fit.learned,
-            grounding,
-            AuditSettings(attribute, folds, seed),
-            lambda label: PrefixedMonitor(display, label),
-        )
+        settings = AuditSettings(attribute, folds, seed)
+        settings.require_value(grounding, observed)
+        arguments = (fit.learned, grounding, settings, lambda label: PrefixedMonitor(display, label))
         if has_numbers := any(block.is_numeric for block in grounding.blocks):
             numbers = audit_numbers(*arguments)
     if has_numbers:
-        if observed is not None:
-            message = f"'--observed {observed}' selects labels, but {numbers.blocks[0].name} is a number"
-            raise UsageError(Diagnostic("E379", message, hint="omit --observed"))
         _show_numbers(numbers, run, tables, session, top, out, folds, safe_csv=safe_csv)
         return
     with session.show_progress() as display:

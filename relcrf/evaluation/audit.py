@@ -72,6 +72,25 @@ class AuditSettings:
             raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
         return targets
 
+    def require_value(self, grounding: Grounding, observed: str | None) -> None:
+        """Validate the value of the labels to list, None for all; call this before learning, to raise errors early.
+
+        Raises:
+            UsageError: An audited attribute is a number (E379), or does not have the value (E356).
+            DataError: See `select_targets`.
+        """
+        if observed is None:
+            return
+        blocks = [block for block in grounding.blocks if self.attribute in (None, block.name)]
+        for block in blocks:
+            if block.is_numeric:
+                message = f"'--observed {observed}' selects labels, but {block.name} is a number"
+                raise UsageError(Diagnostic("E379", message, hint="omit --observed"))
+        targets = self.select_targets(grounding)
+        for block in blocks:
+            if targets[block.start : block.start + block.count].any():
+                state_index(block, observed)
+
 
 @dataclass(frozen=True, eq=False)
 class AuditPart:

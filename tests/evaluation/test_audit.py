@@ -159,6 +159,16 @@ def test_run_that_sums_out_unknown_labels_is_audited_by_its_backend():
         assert (np.abs(part.vectors["weights"] - 1.0) > 0.1).all()
 
 
+def test_observed_values_are_validated_before_learning(monkeypatch):
+    monkeypatch.setattr("relcrf.api.audit_labels", None)
+    with pytest.raises(UsageError, match="unknown value 'd'"):
+        fit_web("local").audit(ground(), observed="d")
+    numbers = relcrf.parse("entity P { predict x: real } template t(p: P) over p.x")
+    data = relcrf.Dataset({"p": {"id": ["a", "b", "c"], "x": [1.0, 2.0, 4.0]}})
+    with pytest.raises(UsageError, match=r"selects labels, but P\.x is a number"):
+        numbers.fit(data, "local").audit(data, observed="1.0")
+
+
 def test_errors_of_audits():
     data, fit = web(), fit_web("local")
     without = {**data, "page": data["page"].assign(topic=None)}

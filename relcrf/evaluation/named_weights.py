@@ -123,7 +123,7 @@ def _column(frame: Frame, name: str) -> np.ndarray:
             "z": ("z needs standard errors, which need data", "pass the training tables with --data"),
             "support": (
                 "the training run did not store the support",
-                "train with backend local, ess, dense, pseudo, chow-liu, ipf or trmrf",
+                "train with backend local, ess, dense, pseudo, chow-liu, ipf or trmrf, without calibration (auto calibrates)",
             ),
         }[name]
         raise UsageError(Diagnostic("E358", message, hint=hint))

@@ -14,7 +14,7 @@ from relcrf.backends.problems import training_problem
 from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.errors import UsageError
 from relcrf.evaluation import standard_errors as module
-from relcrf.evaluation.named_weights import standard_errors_from_data
+from relcrf.evaluation.named_weights import select_rows, standard_errors_from_data
 
 LOGISTIC = """domain D = { no, yes }
 entity E { predict d : D x : real z : real }
@@ -215,7 +215,9 @@ def test_calibration_scales_standard_errors():
     found, expected = calibrated.weights(data), plain.weights(data)
     np.testing.assert_allclose(found["standard_error"], scale * expected["standard_error"], rtol=1e-6)
     np.testing.assert_allclose(found["z"], expected["z"], rtol=1e-6)
-    assert scale > 1.1
+    assert scale > 1.1 and "support" not in found.columns
+    with pytest.raises(UsageError, match="without calibration"):
+        select_rows(calibrated.learned, found, min_support=1.0)
     assert standard_errors_from_data(calibrated.learned, calibrated.ground(data)).is_maximum
 
 

@@ -68,13 +68,14 @@ class ClusteringOptions:
         ),
     ] = None
     unlisted: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="P",
             rich_help_panel=CLUSTERING,
-            help="Probability that a pair matches that the model does not compare.",
+            show_default=str(DEFAULT_UNLISTED),
+            help="Probability that a pair matches that the model does not compare, for average and correlation.",
         ),
-    ] = DEFAULT_UNLISTED
+    ] = None
     distinct: Annotated[
         str | None,
         typer.Option(
@@ -94,15 +95,24 @@ class ClusteringOptions:
         """Return the threshold of the options.
 
         Raises:
-            UsageError: An option is invalid (E443, E444, E445), or both --threshold and --cost are given (E444).
+            UsageError: An option is invalid (E443, E444, E445), both --threshold and --cost are given, or --unlisted has no
+                effect (E444).
         """
         if self.threshold is not None and self.cost is not None:
             message = "--threshold cannot be combined with --cost, which determines the threshold"
             raise UsageError(Diagnostic("E444", message, hint="remove one of the two options"))
         threshold = parse_costs(self.cost) if self.cost is not None else self.threshold
         threshold = 0.5 if threshold is None else threshold
-        check_options(self.method, threshold, self.unlisted)
+        check_options(self.method, threshold, self.chosen_unlisted)
+        if self.unlisted is not None and self.method == "components":
+            message = "--unlisted has no effect with method 'components'"
+            raise UsageError(Diagnostic("E444", message, hint="add --method average or --method correlation"))
         return threshold
+
+    @property
+    def chosen_unlisted(self) -> float:
+        """The probability that the records of an unlisted pair match."""
+        return DEFAULT_UNLISTED if self.unlisted is None else self.unlisted
 
 
 def cluster(
@@ -156,7 +166,7 @@ def cluster(
             relation,
             method=options.method,
             threshold=threshold,
-            unlisted=options.unlisted,
+            unlisted=options.chosen_unlisted,
             distinct=options.distinct,
         )
         measures: Mapping[str, ClusterMeasure] = {}

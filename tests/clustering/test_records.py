@@ -108,6 +108,8 @@ def test_the_table_on_a_terminal(folder, monkeypatch, capsys):
         (("--cost", "10"), 2, "E443"),
         (("--threshold", "1"), 2, "E444"),
         (("--threshold", "0.3", "--cost", "fn=1,fp=2"), 2, "E444.*cannot be combined"),
+        (("--unlisted", "0.1"), 2, "E444.*no effect with method 'components'"),
+        (("--unlisted", "1", "--method", "average"), 2, "E444.*not between 0 and 1"),
         (("--truth", "nmae"), 3, "E212.*did you mean 'name'"),
         (("--distinct", "nmae"), 3, "E212"),
         (("--method", "best"), 2, "E445|correlation"),

@@ -383,7 +383,7 @@ class Dataset:
                 found = self._given.get(fold_name(given_name))
                 if found is None:
                     names = [given.name for given in self._given.values()]
-                    message = f"there is no table '{given_name}' in {self.location}"
+                    message = f"table '{given_name}' is missing in {self.location}"
                     guess = suggestion(given_name, names) or f"its tables are {listing(names)}"
                     raise DataError(Diagnostic("E232", message, entry.source_location, guess))
                 given = SourceTable(given_name, found.location, found.scan, found.numbered_scan, found.format)

@@ -246,7 +246,7 @@ def test_unlisted_tuples_of_open_table_are_queries(tmp_path):
         ),
         ("tables = 1\n", "E232", 1, "'tables' must be a table, not 1", None),
         ("[tables]\npage = 'pages.csv'\n", "E232", 2, "'tables.page' must be a TOML table", "[tables.page]"),
-        ("[tables.page]\nopen = true\n", "E232", 1, "there is no table 'page'", "did you mean 'pages'?"),
+        ("[tables.page]\nopen = true\n", "E232", 1, "table 'page' is missing", "did you mean 'pages'?"),
         (
             "[tables.page]\nopen = true\n[tables.x]\nfile = 'pages.csv'\n",
             "E232",

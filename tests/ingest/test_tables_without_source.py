@@ -78,7 +78,7 @@ def test_stored_tables_with_absolute_paths_do_not_apply(tmp_path):
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ("[tables.shops]\nopen = true\n", "there is no table 'shops' in "),
+        ("[tables.shops]\nopen = true\n", "table 'shops' is missing in "),
         ("[tables.shops]\nopen = true\n[tables.near]\nfile = 'near.csv'\n", "has no source, and no file has its name"),
         ("[tables.near]\nopen = true\n", "has no source, and the files near.csv, near.tsv have its name"),
         ("[tables.other.csv]\ndecimal = ';'\n", "';' is not a decimal separator"),
@@ -95,7 +95,7 @@ def test_unknown_and_ambiguous_names_are_errors(manifest, message, tmp_path):
 
 def test_errors_of_a_stored_manifest_name_it():
     with pytest.raises(
-        DataError, match=r"no table 'shops' in the given tables\n --> the manifest of the training data:2:1"
+        DataError, match=r"table 'shops' is missing in the given tables\n --> the manifest of the training data:2:1"
     ):
         Dataset.from_mapping({"shop": {"id": ["a"]}}, '[tables.shop]\ntable = "shops"\n')
 

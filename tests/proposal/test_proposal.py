@@ -512,7 +512,7 @@ def test_manifest_of_a_database_names_its_tables(tmp_path, relcrf_, relcrf_json,
     assert code == 0 and "are read as" in err and len((tmp_path / "p.csv").read_text().splitlines()) == 13
     (tmp_path / "m.toml").write_text(text.replace('table = "site"', 'table = "sites"'))
     code, _, err = relcrf_(*train, "--out", tmp_path / "other")
-    assert code == 3 and "there is no table 'sites'" in err and "did you mean 'site'" in err
+    assert code == 3 and "table 'sites' is missing" in err and "did you mean 'site'" in err
 
 
 @pytest.mark.slow

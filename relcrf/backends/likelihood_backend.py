@@ -54,8 +54,9 @@ def maximise_likelihood(
 
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
-        previous: Final state of a stage with a similar Hessian. Its memory is the initial memory of a quasi-Newton method;
-            conjugate gradients, whose memory is the last search direction, ignore it.
+        previous: Final state of a stage with a similar Hessian. Its memory is the initial memory of a quasi-Newton method
+            if all learned weights have a penalty; conjugate gradients, whose memory is the last search direction,
+            ignore it.
         coarse: Final state of a stage with a coarse objective. If its value is accurate, its weights and its memory replace
             those of `start` and `previous`; otherwise, the coarse objective was misleading.
         keep_memory: Return the final state with the memory of the optimiser, which may be larger than the graph.
@@ -90,6 +91,10 @@ def maximise_likelihood(
             state, previous = confirmed, coarse
         else:
             state = _start(minimiser, evaluate, start(), layout.initial())
+            # Without a penalty, the earlier objective may have no minimum. Its curvature then vanishes on the way to infinity
+            # and would cause steps of 10,000 units.
+            if (strength[layout.learnable_mask()] == 0.0).any():
+                previous = None
         if previous is not None and not isinstance(optimiser, ConjugateGradient):
             state = replace(state, steps=previous.steps, changes=previous.changes)
 

@@ -35,6 +35,8 @@ def test_agrees_with_gradient_methods_and_matches_moments(text, pairs):
     for fit in (one, other):
         moments = fit.learned.moments
         np.testing.assert_allclose(moments.expected / 50, moments.empirical / 50, atol=1e-6)
+    # The pseudo-likelihood, which has no finite maximum here, provides the start of `dense` but not the length of its steps.
+    assert np.abs(other.learned.vectors["weights"]).max() < 100.0
 
 
 def test_a_tree_of_tables_takes_as_many_inferences_as_tables():

@@ -34,6 +34,9 @@ from relcrf.inference.result import AbstractInference, Marginals
 from relcrf.learning.lbfgs import Objective
 from relcrf.learning.node_passes import node_counts, node_potentials, reads_scattered_rows
 
+ROUNDING_ERROR = 1e-6
+"""Maximum absolute error of a loss, in nats per node, due to rounding and to the tolerance of inference."""
+
 Expectation = Callable[[np.ndarray, np.ndarray | None], tuple[float, np.ndarray]]
 """A function with the arguments and results of `AbstractJointLikelihood.expectation`."""
 
@@ -359,6 +362,12 @@ class InferredLikelihood(AbstractJointLikelihood):
             shared = None if near is None else self._shared_potentials(near, self.evidence_tables)
             self._coarse_methods[key] = self._inference.coarse(shared)
         return self._evaluate(weights, partial(self._expectation, inference=self._coarse_methods[key]))
+
+    def _evaluate(self, weights: np.ndarray, expectation: Expectation) -> tuple[float, np.ndarray]:
+        value, gradient = super()._evaluate(weights, expectation)
+        # A probability is at most 1. Nor are the maxima of the Bethe and of the mean-field approximation of the log partition
+        # function below the score of any joint state. Values below it, which have no lower bound, would attract learning.
+        return (value if not value < -ROUNDING_ERROR * len(self.states) else np.inf), gradient
 
     def _expectation(
         self, weights: np.ndarray, added_potentials: np.ndarray | None, inference: AbstractInference

@@ -1,5 +1,7 @@
 """Tests of setting `optimiser`: every backend learns the same weights, also after an interruption, and rejects other names."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from answers import MARKOV, RING, TREE, tables
@@ -189,6 +191,21 @@ def test_memory_of_the_pseudo_likelihood_does_not_change_the_optimum(groundings,
     (n_steps, weights), (n_steps_without, expected) = found
     assert n_steps > n_steps_without == 1
     np.testing.assert_allclose(weights, expected, atol=1e-5)
+
+
+def test_propagation_that_fails_does_not_attract_learning(monkeypatch):
+    """At the maximum of the pseudo-likelihood of these pages, propagation finds a state in which one category prevails.
+
+    The memory of the pseudo-likelihood then suggests a step of 200 units, to weights where propagation does not converge.
+    """
+    monkeypatch.syspath_prepend(Path(relcrf.__file__).parent.parent / "datasets")
+    from weak_links import MODEL as LINKED
+    from weak_links import make_pages
+
+    model = relcrf.parse(LINKED)
+    grounding = model.ground(relcrf.Dataset(make_pages(1_000, np.random.default_rng(3)).tables()))
+    learned = api.fit(model, grounding, "dense").learned
+    assert np.abs(learned.vectors["weights"]).max() < 5.0
 
 
 @pytest.mark.parametrize("backend", ["local", "ess", "pseudo"])

@@ -224,6 +224,29 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     )
 
 
+def test_impossible_probabilities_are_infinite_losses():
+    """Two groups of nodes repel each other, and messages alternate: the Bethe value does not reach the score of the labels."""
+    rng = np.random.default_rng(0)
+    states = np.arange(8) % 2
+    ends = [np.array(e, dtype=np.int32) for e in zip(*itertools.product(range(0, 8, 2), range(1, 8, 2)), strict=True)]
+    groups = (
+        FactorGroup(tuple(ends), (2, 2), Ones(16), np.eye(2).reshape(-1, 1), 0),
+        FactorGroup((np.arange(8, dtype=np.int32),), (2,), Dense(rng.normal(size=(8, 1))), np.array([[0.0], [1.0]]), 1),
+    )
+    layout = WeightLayout((WeightBlock("pair", 1, 1), WeightBlock("own", 1, 1)))
+    graph = FactorGraph(np.full(8, 2, dtype=np.int32), groups, layout)
+    reduced = reduce_graph(graph, np.zeros(8, dtype=np.int8), states)
+    likelihood, exact = (InferredLikelihood(reduced, states, method) for method in (BeliefPropagation, JunctionTree))
+    found = []
+    for repulsion in (0.1, 0.3, 1.0, 3.0, 10.0):
+        weights = np.array([-repulsion, 0.1 * repulsion])
+        log_partition, _ = likelihood.expectation(weights, None)
+        found.append(log_partition - likelihood.observed_counts @ weights)
+        assert likelihood(weights)[0] == (pytest.approx(found[-1]) if found[-1] > 0.0 else np.inf)
+        assert 0.0 < exact(weights)[0] < np.inf
+    assert found[0] > 0.0 > found[-1]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_curvature_of_factors_over_three_variables(seed):
     """The factors have no variable in common, so that their mean squares are an upper bound of the Hessian's diagonal."""

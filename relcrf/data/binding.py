@@ -111,6 +111,7 @@ class _Binder(BagCoder):
         self._repair_rows()
         for domain in (*self.spec.domains, *self.spec.inline_domains):
             self._bind_domain(domain)
+        self._drop_copied_cells()
         for entity in self.spec.entities:
             self._bind_entity(entity)
         for relation in self.spec.relations:
@@ -241,8 +242,9 @@ class _Binder(BagCoder):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             source = self.bound.find_table(table.name) or table  # for a list column, `table` unnests the raw table
             self._record_source(domain.name, source)
-            cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
+                scan = self._scan_of_cells(table, self._columns_of_open_domains)
+                cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {scan} AS raw) AS raw"
                 values = self.dataset.store.new_name("values")
                 self._execute(
                     f"CREATE TEMP TABLE {values} AS SELECT DISTINCT {text_sql(table, column)} AS value FROM {cells}"
@@ -253,8 +255,12 @@ class _Binder(BagCoder):
             f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
-        for scan in scans:
-            self._execute(f"DROP TABLE {scan}")
+        for values in scans:
+            self._execute(f"DROP TABLE {values}")
+
+    def _columns_of_open_domains(self, table: RawTable) -> set[str]:
+        domains = [d.name for d in (*self.spec.domains, *self.spec.inline_domains) if isinstance(d, s.OpenDomain)]
+        return {c for name in domains for each, c in self._domain_columns(name) if each.scan == table.scan}
 
     def _domain_columns(self, domain: str) -> list[tuple[RawTable, str]]:
         """Return every column that holds values of a domain."""

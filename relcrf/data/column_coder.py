@@ -37,6 +37,9 @@ MAX_ENUM_VALUES = 500_000
 """Maximum number of values of an open domain that is also stored as a DuckDB type. A cast to a type is several times faster
 than a join with the table of values, but types are in memory, whatever the memory limit is."""
 
+MIN_COPIED_COLUMNS = 4
+"""Minimum number of columns of a CSV file that are copied, to find the values of each without parsing the whole file."""
+
 ENUM_VALUE_BYTES = 110
 """Memory of a value of a DuckDB type besides its text, in bytes."""
 
@@ -59,6 +62,8 @@ class ColumnCoder:
         """The open domains whose values are also a DuckDB type."""
         self._domain_joins: dict[str, str] = {}
         """SQL of the joins with the values of open domains without a DuckDB type, by alias; see `_joins_for`."""
+        self._copied_cells: dict[str, str] = {}
+        """The tables with copies of cells, by the scan of the raw table; see `_scan_of_cells`."""
         self.is_optimistic = False
         """Whether SQL of codes stops at the first invalid cell (see `_attempt`), instead of being checked beforehand."""
 
@@ -70,6 +75,27 @@ class ColumnCoder:
         return " ".join(
             join for alias, join in self._domain_joins.items() if any(alias in each for each in expressions)
         )
+
+    def _scan_of_cells(self, table: RawTable, find_columns: Callable[[RawTable], set[str]]) -> str:
+        """Return a table expression for some columns of a table: a copy, if they are several columns of a CSV file.
+
+        Args:
+            find_columns: Function that returns the columns.
+        """
+        if not table.is_csv:
+            return table.scan
+        if table.scan not in self._copied_cells:
+            copy, columns = table.scan, sorted(find_columns(table))
+            if len(columns) >= MIN_COPIED_COLUMNS:
+                copy, selected = self.dataset.store.new_name("cells"), ", ".join(map(quoted, columns))
+                self._execute(f"CREATE TEMP TABLE {copy} AS SELECT {selected} FROM {table.scan}")
+            self._copied_cells[table.scan] = copy
+        return self._copied_cells[table.scan]
+
+    def _drop_copied_cells(self) -> None:
+        for scan, copy in self._copied_cells.items():
+            if copy != scan:
+                self._execute(f"DROP TABLE {copy}")
 
     @contextmanager
     def _collect_read_errors(self, table: RawTable) -> Iterator[None]:

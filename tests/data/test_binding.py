@@ -148,6 +148,33 @@ def test_large_open_domains_are_joined(tmp_path, monkeypatch):
             np.testing.assert_array_equal(values, other.external_tables[name][column])
 
 
+def test_a_csv_file_with_many_open_domains_is_parsed_a_few_times(tmp_path, monkeypatch):
+    """A query of one column parses the whole file, so the cells of all columns are copied once."""
+    names = [f"color_{i}" for i in range(8)]
+    rows = [{"id": i} | {name: f" {name[-1]}{i % (k + 2)} " for k, name in enumerate(names)} for i in range(20)]
+    rows[3]["color_5"] = None
+    domains, attributes = (
+        "".join(text.format(n) for n in names) for text in ("domain D_{0} = open\n", "{0} : D_{0}\n")
+    )
+    model = f"{domains}entity Item {{ predict kept : bool\n{attributes} }}\ntemplate t(i: Item) over i.kept"
+    folder = write_tables(tmp_path, item=[row | {"kept": "true"} for row in rows])
+    queries, execute = [], column_coder.ColumnCoder._execute
+    monkeypatch.setattr(
+        column_coder.ColumnCoder, "_execute", lambda self, text: (queries.append(text), execute(self, text))[1]
+    )
+    counts = []
+    for fewest in (4, 9):
+        monkeypatch.setattr(column_coder, "MIN_COPIED_COLUMNS", fewest)
+        queries.clear()
+        found = bind(relcrf.parse(model).spec, relcrf.Dataset(folder))
+        counts.append(sum("item.csv" in query for query in queries))
+        assert {name: found.domains[f"D_{name}"] for name in names} == {
+            name: tuple(sorted({row[name].strip() for row in rows if row[name]})) for name in names
+        }
+        assert not found.connection.execute("SELECT * FROM duckdb_tables() WHERE table_name LIKE 'cells%'").fetchall()
+    assert counts[1] == counts[0] + 7
+
+
 def test_values_of_vocabulary_keep_their_codes(tmp_path):
     folder = write_tables(tmp_path, **pets())
     found = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(folder), {"Word": ("zzz", "wuff")})

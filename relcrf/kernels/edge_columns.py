@@ -17,8 +17,8 @@ import numpy as np
 from numba import boolean, float64, int8, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.lane_vectors import make_adder
 from relcrf.kernels.vector_math import exp, log
+from relcrf.kernels.vectors import make_loader, store
 
 U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
@@ -88,7 +88,7 @@ def aligned_zeros(size: int) -> np.ndarray:
     return padded[first : first + size]
 
 
-_add_row = make_adder(VECTOR_LENGTH)
+_load = make_loader(VECTOR_LENGTH)
 
 
 @kernel()
@@ -99,7 +99,7 @@ def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
         for i in range(n_samples):
             row = U(first + columns.states[other, begin + i]) * width
             for x in range(U(0), width, VECTOR_STEP):
-                _add_row(rows, i * width + x, tables, row + x)
+                store(rows, i * width + x, _load(rows, i * width + x) + _load(tables, row + x))
 
 
 @kernel()
@@ -111,7 +111,7 @@ def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, g
         for i in range(n_samples):
             row = U(first + columns.states[other, begin + i]) * width + (i % U(GRADIENT_COPIES)) * size
             for x in range(U(0), width, VECTOR_STEP):
-                _add_row(gradient, row + x, rows, i * width + x)
+                store(gradient, row + x, _load(gradient, row + x) + _load(rows, i * width + x))
 
 
 @kernel(fastmath={"contract"})

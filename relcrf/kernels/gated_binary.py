@@ -25,10 +25,10 @@ import numpy as np
 from numba import float32, float64, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.gated_layout import LANES, SLOTS, PairSlots
+from relcrf.kernels.gated_layout import GROUP_SIZE, LANES, SLOTS, PairSlots
 from relcrf.kernels.gated_losses import LOSS, evaluate_binary_loss
-from relcrf.kernels.lane_vectors import GROUP_SIZE, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
+from relcrf.kernels.vectors import make_loader, store
 
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
 """Offsets of the rows of a chunk: a, b, r, the messages to the first and the second node, and derivatives.
@@ -56,6 +56,8 @@ FASTMATH_OPTIONS: dict[str, Any] = {"fastmath": {"contract"}}
 inline_kernel = kernel(**FASTMATH_OPTIONS, _nrt=False, forceinline=True)
 """Decorator of inlined functions without reference counting; a call would take as long as the function's arithmetic."""
 
+_load = make_loader(GROUP_SIZE)
+
 
 @inline_kernel
 def _initialise_pairs(slots, block, contrasts, gate, work):
@@ -82,8 +84,9 @@ def _compute_cavities(slots, s, o, total, work, out, e):
     """Write the cavities of a chunk to `out[e:]`: first a row for the first nodes, then a row for the second nodes."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
         if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
-            subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
-            subtract_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k, out, e + U(LANES) + k)
+            first, second = U(slots.first[s + k]), U(slots.second[s + k])
+            store(out, e + k, _load(total, first) - _load(work, o + U(TO_FIRST) + k))
+            store(out, e + U(LANES) + k, _load(total, second) - _load(work, o + U(TO_SECOND) + k))
         else:
             for i in range(k, k + U(GROUP_SIZE)):
                 out[e + i] = total[U(slots.first[s + i])] - work[o + U(TO_FIRST) + i]
@@ -95,8 +98,9 @@ def _add_to_nodes(slots, s, o, work, total):
     """Add the two message rows of a chunk to the totals of the first and the second nodes."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
         if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
-            add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
-            add_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k)
+            first, second = U(slots.first[s + k]), U(slots.second[s + k])
+            store(total, first, _load(total, first) + _load(work, o + U(TO_FIRST) + k))
+            store(total, second, _load(total, second) + _load(work, o + U(TO_SECOND) + k))
         else:
             for i in range(k, k + U(GROUP_SIZE)):
                 total[U(slots.first[s + i])] += work[o + U(TO_FIRST) + i]

@@ -17,11 +17,13 @@ from numba import boolean, int32, int64, types
 from relcrf.columns.offsets import offsets
 from relcrf.kernels.compile import read_only
 from relcrf.kernels.components import flatten, unite
-from relcrf.kernels.lane_vectors import GROUP_SIZE
 from relcrf.kernels.threads import freeze
 
 LANES = 64
 """Number of slots processed together. They fill several vectors, so that the latency of one operation is hidden."""
+
+GROUP_SIZE = 16
+"""Number of consecutive slots that are processed as one vector: one AVX-512 vector of float32, or two of float64."""
 
 BLOCK_SIZE = 1024
 """Target number of pairs plus nodes per block: it fills all lanes, and stored iterations still fit a small cache."""

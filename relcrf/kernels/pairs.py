@@ -8,9 +8,9 @@ import numpy as np
 from numba import float64, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.lane_vectors import make_row_combiner, make_table_adder
 from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.vector_math import exp
+from relcrf.kernels.vectors import make_loader, store
 
 U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
@@ -172,8 +172,7 @@ def _multiply(log_total, product, total):
 
 def _make_shared_kernel(k: int) -> Any:
     """Make the kernel `shared_pair_marginals` for nodes with k states each, which computes with vectors of k numbers."""
-    known = U(k)
-    combine_rows, add_table = make_row_combiner(k), make_table_adder(k)
+    known, load = U(k), make_loader(k)
 
     @kernel(SHARED_PAIRS, label=f"[{k}]", fastmath={"contract"})
     def shared_pair_marginals(
@@ -193,7 +192,6 @@ def _make_shared_kernel(k: int) -> Any:
             for x in range(known):
                 for y in range(known):
                     transposed[start + y * known + x] = edge_weight[start + x * known + y]
-        row_sum, factor = np.empty(k), np.empty(k)
         log_total, product = 0.0, 1.0
         for e in range(len(edges)):
             if e + PREFETCH_DISTANCE < len(edges):  # as above
@@ -202,17 +200,25 @@ def _make_shared_kernel(k: int) -> Any:
                     prefetch(node_weight, at)
                     prefetch(node_sum, at)
             row, column, first = U(edges[e, 0]) * known, U(edges[e, 1]) * known, U(table_start[e])
-            combine_rows(row_sum, transposed, first, node_weight, column)
+            row_sum = node_weight[column] * load(transposed, first)
+            for y in range(U(1), known):
+                row_sum = row_sum + node_weight[column + y] * load(transposed, first + y * known)
+            rows = load(node_weight, row) * row_sum
             total = 0.0
             for x in range(known):
-                total += node_weight[row + x] * row_sum[x]
+                total += rows[x]
             if total >= MIN_LINEAR_TOTAL:
                 log_total, product = _multiply(log_total, product, total)
                 scale = 1.0 / total
+                store(node_sum, row, load(node_sum, row) + scale * rows)
+                columns, at = load(node_weight, column), first
+                column_sum = load(node_sum, column)
                 for x in range(known):
-                    factor[x] = node_weight[row + x] * scale
-                    node_sum[row + x] += factor[x] * row_sum[x]
-                add_table(edge_sum, edge_weight, first, factor, node_weight, column, node_sum)
+                    joint = (node_weight[row + x] * scale) * load(edge_weight, at) * columns
+                    store(edge_sum, at, load(edge_sum, at) + joint)
+                    column_sum = column_sum + joint
+                    at += known
+                store(node_sum, column, column_sum)
             else:
                 log_total += _add_log_pair(row, column, first, known, known, node_table, edge_table, node_sum, edge_sum)
         return log_total + np.log(product)

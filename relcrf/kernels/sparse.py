@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import boolean, float32, float64, int32, int64
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.lane_vectors import make_adder, make_four_adder, make_scaled_adder
+from relcrf.kernels.vectors import make_loader, store, zeros_like
 
 MATRIX = float64[:, ::1]
 CSR, CSR_DOUBLE = (
@@ -103,42 +103,37 @@ class CsrKernels(NamedTuple):
 
 
 def _make_csr_kernels(k: int) -> CsrKernels:
-    """Make the kernels for k patterns, which process the weights of a column as one vector.
-
-    The scores of a row are sums of four entries at a time, which reduces the reads and writes of `out` to a fourth.
-    """
-    width = U(k)
-    add_row, add_scaled_row, add_four_rows = make_adder(k), make_scaled_adder(k), make_four_adder(k)
+    """Make the kernels for k patterns, which process the weights of a column as one vector."""
+    width, load = U(k), make_loader(k)
 
     @kernel(CSR, label=f"[{k}]")
     def csr_scores(row_start, column, values, weights, rows, out):
         implicit = len(values) == 0
         for i in range(U(len(rows))):
-            for pattern in range(width):
-                out[i, pattern] = 0.0
             first, last = U(row_start[rows[i]]), U(row_start[rows[i] + 1])
+            total = zeros_like(load(out, i * width))
             if not implicit:
                 for entry in range(first, last):
-                    add_scaled_row(out, i * width, float(values[entry]), weights, U(column[entry]) * width)
+                    total = total + values[entry] * load(weights, U(column[entry]) * width)
+                store(out, i * width, total)
                 continue
             last_blocked = first + (last - first) // U(4) * U(4)
             for entry in range(first, last_blocked, U(4)):
                 a, b = U(column[entry]) * width, U(column[entry + U(1)]) * width
                 c, d = U(column[entry + U(2)]) * width, U(column[entry + U(3)]) * width
-                add_four_rows(out, i * width, weights, a, b, c, d)
+                total = total + ((load(weights, a) + load(weights, b)) + (load(weights, c) + load(weights, d)))
             for entry in range(last_blocked, last):
-                add_row(out, i * width, weights, U(column[entry]) * width)
+                total = total + load(weights, U(column[entry]) * width)
+            store(out, i * width, total)
 
     @kernel(CSR, label=f"[{k}]")
     def csr_accumulate(row_start, column, values, residual, rows, out):
         implicit = len(values) == 0
         for i in range(U(len(rows))):
+            added = load(residual, i * width)
             for entry in range(U(row_start[rows[i]]), U(row_start[rows[i] + 1])):
                 at = U(column[entry]) * width
-                if implicit:
-                    add_row(out, at, residual, i * width)
-                else:
-                    add_scaled_row(out, at, float(values[entry]), residual, i * width)
+                store(out, at, load(out, at) + (added if implicit else values[entry] * added))
 
     return CsrKernels(csr_scores, csr_accumulate)
 

@@ -18,6 +18,7 @@ import numpy as np
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.columns.storage import read_rows
 from relcrf.kernels import sparse
+from relcrf.kernels.dense import dense_kernels
 from relcrf.kernels.threads import freeze
 
 MAX_SINGLE_SQUARED = 1e15
@@ -184,11 +185,11 @@ class Dense(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         values = self.values[rows]
         out = np.empty((len(values), weights.shape[1]))
-        sparse.dense_scores(values, freeze(weights, np.float64), True, out)
+        dense_kernels(weights.shape[1]).scores(values, freeze(weights, np.float64), True, out)
         return out
 
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
-        sparse.dense_scores(self.values[rows], freeze(weights, np.float64), overwrite, out)
+        dense_kernels(weights.shape[1]).scores(self.values[rows], freeze(weights, np.float64), overwrite, out)
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
         return Dense(_read_rows(self.values, rows))
@@ -197,7 +198,7 @@ class Dense(AbstractFeatures):
         return np.asarray(self.values[rows])
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.accumulate_dense(self.values[rows], residual, out)
+        dense_kernels(residual.shape[1]).accumulate(self.values[rows], residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=_squares(self.values))

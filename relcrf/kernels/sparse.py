@@ -1,4 +1,4 @@
-"""Products of a feature matrix (dense, CSR or keyed) with a block of weights, and their adjoints.
+"""Products of a sparse feature matrix (CSR or keyed) with a block of weights, and their adjoints.
 
 A sparse matrix is in CSR form. If `values` has length 0, every stored entry is 1, as in a bag of words. In row n of a
 keyed matrix, columns key[n] * D .. key[n] * D + D - 1 have the values `values[n]`; all other columns are 0.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import boolean, float32, float64, int32, int64
+from numba import float32, float64, int32, int64
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.vectors import make_loader, store, zeros_like
@@ -26,64 +26,6 @@ KEYED = tuple(
 
 U = np.uint64
 """Unsigned type of loop indices; signed indices would prevent vectorisation (see `forest.py`)."""
-
-
-@kernel((MATRIX, read_only(MATRIX), boolean, MATRIX), fastmath={"contract"})
-def dense_scores(values, weights, overwrite, out):
-    """Compute `out += values @ weights` (`out = values @ weights` if `overwrite`).
-
-    `values` has shape (n, d), `weights` (d, n_patterns) and `out` (n, n_patterns). The kernel is intended for small d.
-    BLAS is slower for small d, and the last bits of BLAS results depend on the number of threads. The kernel processes
-    three columns at a time, which reduces the reads and writes of `out` to a third.
-    """
-    n_columns, n_patterns = U(values.shape[1]), U(weights.shape[1])
-    for row in range(U(values.shape[0])):
-        n_done = n_columns % U(3)
-        if overwrite and n_done == 0 and n_columns > 0:
-            first, second, third = values[row, 0], values[row, 1], values[row, 2]
-            for pattern in range(n_patterns):
-                out[row, pattern] = (
-                    first * weights[0, pattern] + second * weights[1, pattern] + third * weights[2, pattern]
-                )
-            n_done = U(3)
-        elif overwrite:
-            value = values[row, 0] if n_done > 0 else 0.0
-            for pattern in range(n_patterns):
-                out[row, pattern] = value * weights[0, pattern] if n_done > 0 else 0.0
-            for d in range(U(1), n_done):
-                for pattern in range(n_patterns):
-                    out[row, pattern] += values[row, d] * weights[d, pattern]
-        else:
-            for d in range(n_done):
-                for pattern in range(n_patterns):
-                    out[row, pattern] += values[row, d] * weights[d, pattern]
-        for d in range(n_done, n_columns, U(3)):
-            e, f = d + U(1), d + U(2)
-            first, second, third = values[row, d], values[row, e], values[row, f]
-            for pattern in range(n_patterns):
-                out[row, pattern] += (
-                    first * weights[d, pattern] + second * weights[e, pattern] + third * weights[f, pattern]
-                )
-
-
-@kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"})
-def accumulate_dense(values, residual, out):
-    """Compute `out += values.T @ residual`, the adjoint of `dense_scores`, three rows at a time."""
-    n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])
-    n_blocked = n_rows - n_rows % U(3)
-    for row in range(U(0), n_blocked, U(3)):
-        second, third = row + U(1), row + U(2)
-        for d in range(n_columns):
-            a, b, c = values[row, d], values[second, d], values[third, d]
-            for pattern in range(n_patterns):
-                out[d, pattern] += (
-                    a * residual[row, pattern] + b * residual[second, pattern] + c * residual[third, pattern]
-                )
-    for row in range(n_blocked, n_rows):
-        for d in range(n_columns):
-            value = values[row, d]
-            for pattern in range(n_patterns):
-                out[d, pattern] += value * residual[row, pattern]
 
 
 class CsrKernels(NamedTuple):

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import BLOCK_SIZE, ForestInference, ForestPlan
-from relcrf.kernels import pairs, score_tables, sparse, vector_math
+from relcrf.kernels import dense, pairs, score_tables, sparse, vector_math
 from relcrf.kernels.compile import kernel
 from relcrf.kernels.threads import freeze
 
@@ -218,19 +218,21 @@ def test_exponentials_and_logarithms_of_either_type(real, lowest, highest):
 
 
 @pytest.mark.parametrize("n_columns", range(8))
-def test_dense(n_columns):
+@pytest.mark.parametrize("n_patterns", (0, 1, 2, 3, 5, 7, 8, 10, 16, 25, 40))
+def test_dense(n_columns, n_patterns):
     rng = np.random.default_rng(5)
-    values, weights, out = rng.normal(size=(9, n_columns)), rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
-    expected = out + values @ weights
-    sparse.dense_scores(values, freeze(weights, np.float64), False, out)
-    np.testing.assert_allclose(out, expected)
+    n_rows = 2 * dense.BLOCK + 7
+    values, weights = rng.normal(size=(n_rows, n_columns)), rng.normal(size=(n_columns, n_patterns))
+    residual = rng.normal(size=(n_rows, n_patterns))
+    kernels, out = dense.dense_kernels(n_patterns), residual.copy()
+    kernels.scores(values, freeze(weights, np.float64), False, out)
+    np.testing.assert_allclose(out, residual + values @ weights, atol=1e-12)
     out[:] = np.nan
-    sparse.dense_scores(values, freeze(weights, np.float64), True, out)
-    np.testing.assert_allclose(out, values @ weights)
-    gradient, residual = rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
-    expected = gradient + values.T @ residual
-    sparse.accumulate_dense(values, residual, gradient)
-    np.testing.assert_allclose(gradient, expected)
+    kernels.scores(values, freeze(weights, np.float64), True, out)
+    np.testing.assert_allclose(out, values @ weights, atol=1e-12)
+    gradient = weights.copy()
+    kernels.accumulate(values, residual, gradient)
+    np.testing.assert_allclose(gradient, weights + values.T @ residual, atol=1e-12)
 
 
 def test_pairs():

@@ -39,7 +39,22 @@ _ROUNDER32 = np.float32(1.5 * 2.0**23)
 _LN2_HIGH32 = np.float32(355.0 / 512.0)
 _LN2_LOW32 = np.float32(np.log(2.0) - 355.0 / 512.0)
 _PER_LN2_32 = np.float32(_PER_LN2)
-_E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / f) for f in (2, 6, 24, 120, 720, 5040))
+_E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11 = (
+    0.16666666666666666,
+    0.041666666666651364,
+    0.008333333333332157,
+    0.0013888888905871347,
+    0.0001984126985433077,
+    2.4801536409064087e-05,
+    2.7557280082684685e-06,
+    2.761379555451986e-07,
+    2.509554598170022e-08,
+)
+_F2, _F3, _F4, _F5, _F6 = (
+    np.float32(c) for c in (0.5, 0.1666657702559799, 0.041666554662050534, 0.008363173074513711, 0.001392617611993558)
+)
+"""Coefficients of exp; the lower ones are those of the Taylor series. The polynomials interpolate (exp(x) - lower terms) / x^3
+(x^2 in float32) in the Chebyshev nodes of [-ln 2 / 2, ln 2 / 2]; their relative errors are 3.4e-17 and 1e-8."""
 _ZERO32, _ONE32 = np.float32(0.0), np.float32(1.0)
 
 _CUBIC = Chebyshev.interpolate(
@@ -78,15 +93,19 @@ def _float_format(float_type: Any) -> tuple[Any, Any, int, int]:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _power_of_two(typing_context: Any, shifted: Any) -> Any:
-    """Compute 2^n, where n is the integer in the lowest bits of a float32 to which `_ROUNDER32` was added."""
+def _scale(typing_context: Any, x: Any, shifted: Any) -> Any:
+    """Compute x * 2^n if the result is a normal number; n is the integer in the lowest bits of `shifted`.
+
+    Args:
+        shifted: A number to which the rounder of its type was added.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        float_type, int_type, n_bits, round_bits = _float_format(shifted)
-        number = builder.sub(builder.bitcast(arguments[0], int_type), int_type(round_bits - 127))
-        return builder.bitcast(builder.shl(number, int_type(n_bits)), float_type)
+        float_type, int_type, n_bits, _ = _float_format(x)
+        bits, number = (builder.bitcast(each, int_type) for each in arguments)
+        return builder.bitcast(builder.add(bits, builder.shl(number, int_type(n_bits))), float_type)
 
-    return types.float32(types.float32), generate
+    return x(x, x), generate
 
 
 def _exponent_bits(builder: Any, float_type: Any, x: Any) -> tuple[Any, Any]:
@@ -124,43 +143,38 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
 @kernel(inline="always")
 def exp(x):
     """Compute exp(x) of a float64. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
-    y = x if x >= MIN_ARGUMENT else MIN_ARGUMENT
-    shifted = y * _PER_LN2 + _ROUNDER
+    shifted = x * _PER_LN2 + _ROUNDER
     integer = shifted - _ROUNDER
-    rest = (y - integer * _LN2_HIGH) - integer * _LN2_LOW
-    p = 1.0 / 479001600.0
-    p = p * rest + 1.0 / 39916800.0
-    p = p * rest + 1.0 / 3628800.0
-    p = p * rest + 1.0 / 362880.0
-    p = p * rest + 1.0 / 40320.0
-    p = p * rest + 1.0 / 5040.0
-    p = p * rest + 1.0 / 720.0
-    p = p * rest + 1.0 / 120.0
-    p = p * rest + 1.0 / 24.0
-    p = p * rest + 1.0 / 6.0
+    rest = (x - integer * _LN2_HIGH) - integer * _LN2_LOW
+    p = _E11
+    p = p * rest + _E10
+    p = p * rest + _E9
+    p = p * rest + _E8
+    p = p * rest + _E7
+    p = p * rest + _E6
+    p = p * rest + _E5
+    p = p * rest + _E4
+    p = p * rest + _E3
     p = p * rest + 0.5
     p = p * rest + 1.0
     p = p * rest + 1.0
-    scale = _bits_to_float(((_float_to_bits(shifted) - _ROUNDER_BITS) + 1023) << 52)
-    return p * scale if x >= MIN_ARGUMENT else 0.0
+    return _scale(p, shifted) if x >= MIN_ARGUMENT else 0.0
 
 
 @kernel(inline="always")
 def exp32(x):
     """Compute exp(x) of a float32."""
-    y = x if x >= _LOWEST32 else _LOWEST32
-    shifted = y * _PER_LN2_32 + _ROUNDER32
+    shifted = x * _PER_LN2_32 + _ROUNDER32
     integer = shifted - _ROUNDER32
-    rest = (y - integer * _LN2_HIGH32) - integer * _LN2_LOW32
-    p = _E7
-    p = p * rest + _E6
-    p = p * rest + _E5
-    p = p * rest + _E4
-    p = p * rest + _E3
-    p = p * rest + _E2
+    rest = (x - integer * _LN2_HIGH32) - integer * _LN2_LOW32
+    p = _F6
+    p = p * rest + _F5
+    p = p * rest + _F4
+    p = p * rest + _F3
+    p = p * rest + _F2
     p = p * rest + _ONE32
     p = p * rest + _ONE32
-    return p * _power_of_two(shifted) if x >= _LOWEST32 else _ZERO32
+    return _scale(p, shifted) if x >= _LOWEST32 else _ZERO32
 
 
 @kernel(inline="always")

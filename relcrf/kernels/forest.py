@@ -23,6 +23,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.vectors import is_any_outside, make_loader, quotients, store, sum_of, with_element, zeros_like
 
 
 class Forest(NamedTuple):
@@ -161,80 +162,112 @@ def _multiply_message(k, own, belief, start, message):
     return log_scale, ok
 
 
-def _make_up_kernel(k: int) -> Any:
-    """Make the kernel of upward sum-product for k states per node, or for any numbers of states if k is 0.
+@kernel(SWEEP_TYPES, fastmath=FASTMATH_FLAGS)
+def up(span, forest, tables, belief, message):
+    """Send messages from children to parents and write the marginals of roots to `belief`, for any numbers of states.
 
-    If k is a compile-time constant, the compiler unrolls the loops. For k = 2, the unrolled loops take half the time of
-    the general loops; for k = 5, three quarters. For larger k, the general loops are as fast.
+    Args:
+        tables: exponentials of the log potentials.
+        belief: exponentials of the nodes' log potentials; the messages of children are multiplied into them.
+        message: overwritten by the unnormalised message from each position to its parent.
+
+    Returns:
+        The log of the product of all divisors by which beliefs were rescaled, including the totals of roots, and
+        whether all values are in range.
     """
-    known = U(k)
-
-    @kernel(SWEEP_TYPES, label=f"[{k}]" if k else "", fastmath=FASTMATH_FLAGS)
-    def up(span, forest, tables, belief, message):
-        """Send messages from children to parents and write the marginals of roots to `belief`.
-
-        Args:
-            tables: exponentials of the log potentials.
-            belief: exponentials of the nodes' log potentials; the messages of children are multiplied into them.
-            message: overwritten by the unnormalised message from each position to its parent.
-
-        Returns:
-            The log of the product of all divisors by which beliefs were rescaled, including the totals of roots, and
-            whether all values are in range.
-        """
-        parent, parent_first, cardinality, state_start, message_start, cell = forest
-        first, stop = span.first, span.stop
-        state_base, message_base = state_start[first], message_start[first]
-        log_scale = 0.0
-        for v in range(span.lo, span.hi):
-            p = parent[v]
-            n = known if k else U(cardinality[v])
-            own = U(v - first) * known if k else U(state_start[v] - state_base)
-            if p < 0:
+    parent, parent_first, cardinality, state_start, message_start, cell = forest
+    first, stop = span.first, span.stop
+    state_base, message_base = state_start[first], message_start[first]
+    log_scale = 0.0
+    for v in range(span.lo, span.hi):
+        p, n, own = parent[v], U(cardinality[v]), U(state_start[v] - state_base)
+        if p < 0:
+            log_total, ok = _normalise_root(n, own, belief)
+            if not ok:
+                return log_scale, False
+            log_scale += log_total
+            continue
+        m = U(cardinality[p])
+        out, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
+        if parent_first[v]:
+            for a in range(m):
                 total = 0.0
                 for x in range(n):
-                    total += belief[own + x]
-                if not (total > 0.0 and total < np.inf):
-                    return log_scale, False
-                log_scale += np.log(total)
-                total = 1.0 / total
-                for x in range(n):
-                    belief[own + x] *= total
-                continue
-            m = known if k else U(cardinality[p])
-            out, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
-            if k:
-                over_child = U(1) if parent_first[v] else m
-                over_parent = n if parent_first[v] else U(1)
+                    total += tables[c + x] * belief[own + x]
+                message[out + a] = total
+                c += n
+        else:
+            for a in range(m):
+                message[out + a] = tables[c + a] * belief[own]
+            for x in range(U(1), n):
+                c += m
+                child_belief = belief[own + x]
                 for a in range(m):
-                    at = c
-                    total = 0.0
-                    for x in range(n):
-                        total += tables[at] * belief[own + x]
-                        at += over_child
-                    c += over_parent
-                    message[out + a] = total
-            elif parent_first[v]:
-                for a in range(m):
-                    total = 0.0
-                    for x in range(n):
-                        total += tables[c + x] * belief[own + x]
-                    message[out + a] = total
-                    c += n
-            else:
-                for a in range(m):
-                    message[out + a] = tables[c + a] * belief[own]
-                for x in range(U(1), n):
-                    c += m
-                    child_belief = belief[own + x]
-                    for a in range(m):
-                        message[out + a] += tables[c + a] * child_belief
-            if p < stop:
-                above = U(p - first) * known if k else U(state_start[p] - state_base)
-                log_factor, ok = _multiply_message(m, above, belief, out, message)
-                log_scale += log_factor
+                    message[out + a] += tables[c + a] * child_belief
+        if p < stop:
+            log_factor, ok = _multiply_message(m, U(state_start[p] - state_base), belief, out, message)
+            log_scale += log_factor
+            if not ok:
+                return log_scale, False
+    return log_scale, True
+
+
+@kernel(inline="always")
+def _normalise_root(k, own, belief):
+    """Divide the belief of a root with k states by its sum; return the log of the sum, and whether it is in range."""
+    total = 0.0
+    for x in range(k):
+        total += belief[own + x]
+    if not (total > 0.0 and total < np.inf):
+        return 0.0, False
+    scale = 1.0 / total
+    for x in range(k):
+        belief[own + x] *= scale
+    return np.log(total), True
+
+
+def _make_up_kernel(k: int) -> Any:
+    """Make the kernel `up` for forests in which all nodes have k states, which computes with vectors of k numbers."""
+    known, load = U(k), make_loader(k)
+
+    @kernel(SWEEP_TYPES, label=f"[{k}]", fastmath={"contract"})
+    def up(span, forest, tables, belief, message):
+        parent, parent_first, _, _, message_start, cell = forest
+        first, stop, message_base = span.first, span.stop, message_start[span.first]
+        log_scale = 0.0
+        for v in range(span.lo, span.hi):
+            p, own = parent[v], U(v - first) * known
+            if p < 0:
+                log_total, ok = _normalise_root(known, own, belief)
                 if not ok:
                     return log_scale, False
+                log_scale += log_total
+                continue
+            out, c, here = U(message_start[v] - message_base), U(cell[v] - span.origin), load(belief, own)
+            # Beliefs are read and written as whole vectors. Otherwise, a read would have to wait for the writes of its parts.
+            sent = here[0] * load(tables, c)
+            if parent_first[v]:
+                for a in range(known):
+                    total = 0.0
+                    for x in range(known):
+                        total += tables[c + x] * here[x]
+                    sent = with_element(sent, a, total)
+                    c += known
+            else:
+                for x in range(U(1), known):
+                    c += known
+                    sent = sent + here[x] * load(tables, c)
+            store(message, out, sent)
+            if p < stop:
+                above = U(p - first) * known
+                product = load(belief, above) * sent
+                if is_any_outside(product, MIN_PRODUCT, MAX_PRODUCT):
+                    log_factor, ok = _multiply_message(known, above, belief, out, message)
+                    log_scale += log_factor
+                    if not ok:
+                        return log_scale, False
+                else:
+                    store(belief, above, product)
         return log_scale, True
 
     return up
@@ -262,16 +295,15 @@ def absorb_roots(roots, first, forest, belief, message):
     return log_scale, True
 
 
-def _make_down_kernel(k: int, shared: bool) -> Any:
-    """Make the kernel of downward sum-product, which computes marginals; for `k`, see `_make_up_kernel`.
+def _make_down_kernel(shared: bool) -> Any:
+    """Make the kernel of downward sum-product, which computes marginals, for any numbers of states.
 
     Args:
         shared: whether edges share tables. The kernel does not overwrite shared tables; it adds the marginals of all
             edges that share a table in `out`.
     """
-    known = U(k)
 
-    @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FASTMATH_FLAGS)
+    @kernel((*SWEEP_TYPES, FLAT), label=f"[{shared}]", fastmath=FASTMATH_FLAGS)
     def down(span, forest, tables, belief, message, out):
         """Compute marginals from parents to children.
 
@@ -288,25 +320,20 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
         state_base, message_base = state_start[first], message_start[first]
         joints = out if shared else tables
         largest = 1
-        if not k:
-            for v in range(span.lo, span.hi):
-                largest = max(largest, cardinality[v])
+        for v in range(span.lo, span.hi):
+            largest = max(largest, cardinality[v])
         sums = np.empty(largest)
         for v in range(span.hi - 1, span.lo - 1, -1):
             p = parent[v]
             if p < 0:
                 continue
-            n = known if k else U(cardinality[v])
-            m = known if k else U(cardinality[p])
-            own = U(v - first) * known if k else U(state_start[v] - state_base)
-            above = U(p - first) * known if k else U(state_start[p] - state_base)
+            n, m = U(cardinality[v]), U(cardinality[p])
+            own, above = U(state_start[v] - state_base), U(state_start[p] - state_base)
             ratio, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
             for a in range(m):
                 below = message[ratio + a]
                 message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
-            if k or (parent_first[v] and n < MIN_VECTOR_LENGTH):
-                over_child = U(1) if parent_first[v] else m
-                over_parent = n if parent_first[v] else U(1)
+            if parent_first[v] and n < MIN_VECTOR_LENGTH:
                 for x in range(n):
                     here = belief[own + x]
                     total = 0.0
@@ -315,9 +342,9 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
                         joint = message[ratio + a] * tables[at] * here
                         joints[at] = joints[at] + joint if shared else joint
                         total += joint
-                        at += over_parent
+                        at += n
                     belief[own + x] = total
-                    c += over_child
+                    c += U(1)
             elif parent_first[v]:
                 for x in range(n):
                     sums[x] = 0.0
@@ -344,17 +371,53 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
     return down
 
 
+def _make_vector_down_kernel(k: int, shared: bool) -> Any:
+    """Make the kernel `down` for forests in which all nodes have k states, which computes with vectors of k numbers."""
+    known, load = U(k), make_loader(k)
+
+    @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]", fastmath={"contract"})
+    def down(span, forest, tables, belief, message, out):
+        parent, parent_first, _, _, message_start, cell = forest
+        first, message_base = span.first, message_start[span.first]
+        joints = out if shared else tables
+        for v in range(span.hi - 1, span.lo - 1, -1):
+            p = parent[v]
+            if p < 0:
+                continue
+            own, above = U(v - first) * known, U(p - first) * known
+            at, c = U(message_start[v] - message_base), U(cell[v] - span.origin)
+            ratio, here = quotients(load(belief, above), load(message, at)), load(belief, own)
+            if parent_first[v]:
+                total = zeros_like(here)
+                for a in range(known):
+                    joint = ratio[a] * (load(tables, c) * here)
+                    store(joints, c, load(joints, c) + joint if shared else joint)
+                    total = total + joint
+                    c += known
+                store(belief, own, total)
+            else:
+                total = here
+                for x in range(known):
+                    joint = here[x] * (load(tables, c) * ratio)
+                    store(joints, c, load(joints, c) + joint if shared else joint)
+                    total = with_element(total, x, sum_of(joint))
+                    c += known
+                store(belief, own, total)
+
+    return down
+
+
 class SweepKernels(NamedTuple):
-    """The linear-domain sweeps for one value of k; see `_make_up_kernel` and `_make_down_kernel`."""
+    """The linear-domain sweeps; see `up` and `_make_down_kernel`."""
 
     up: Callable[..., Any]
     down: Callable[..., Any]
     down_shared: Callable[..., Any]
 
 
-SWEEP_KERNELS = {
-    k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
-    for k in (0, 2, 3, 4, 5)
+SWEEP_KERNELS = {0: SweepKernels(up, _make_down_kernel(False), _make_down_kernel(True))} | {
+    k: SweepKernels(_make_up_kernel(k), _make_vector_down_kernel(k, False), _make_vector_down_kernel(k, True))
+    for k in (2, 3, 4, 5)
 }
 """Sweeps for forests in which all nodes have k states, by k; key 0 is for all other forests."""
 

@@ -23,8 +23,9 @@ from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
 from relcrf.kernels.threads import map_ranges
 from relcrf.kernels.vector_math import exp_in_place
 
-BLOCK_SIZE = 1 << 16
-"""Number of table cells and states per block; a block of half a megabyte stays in a core's cache between the two passes."""
+BLOCK_SIZE, MIN_BLOCK_SIZE = 1 << 17, 1 << 16
+"""Number of table cells and states per block; a block of a megabyte stays in a core's cache between the two passes. Blocks are
+half as large at least if there would otherwise be fewer blocks than lanes."""
 
 MAX_BLOCK_SIZE = 1 << 60
 """Maximum block size; it is larger than any forest, but 64-bit sums in kernels do not overflow."""
@@ -106,7 +107,9 @@ class ForestPlan:
         visit_order, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
         if not is_forest:
             raise UnsupportedGraphError("the edges have a cycle; forest inference requires a forest")
-        block_size = min(block_size, MAX_BLOCK_SIZE)
+        parent_sizes = np.where(edge_of >= 0, scopes.cardinality[parent_of], 0).astype(np.int64)
+        per_lane = int((scopes.cardinality * (1 + parent_sizes)).sum()) // LANES
+        block_size = min(block_size, max(per_lane, MIN_BLOCK_SIZE), MAX_BLOCK_SIZE)
         order, runs, n_whole, _ = forest_layout.lay_out_nodes(visit_order, parent_of, scopes.cardinality, block_size)
         position = np.empty(scopes.n_nodes, dtype=np.int32)
         position[order] = np.arange(scopes.n_nodes, dtype=np.int32)

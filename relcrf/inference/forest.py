@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relcrf.columns.offsets import entries_of_runs, offsets
+from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, UnsupportedGraphError, Verdict
-from relcrf.kernels import forest, forest_layout
+from relcrf.kernels import forest, forest_layout, runs
 from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
-from relcrf.kernels.threads import map_ranges
+from relcrf.kernels.threads import map_lanes, map_ranges
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK_SIZE, MIN_BLOCK_SIZE = 1 << 17, 1 << 16
@@ -110,7 +110,9 @@ class ForestPlan:
         parent_sizes = np.where(edge_of >= 0, scopes.cardinality[parent_of], 0).astype(np.int64)
         per_lane = int((scopes.cardinality * (1 + parent_sizes)).sum()) // LANES
         block_size = min(block_size, max(per_lane, MIN_BLOCK_SIZE), MAX_BLOCK_SIZE)
-        order, runs, n_whole, _ = forest_layout.lay_out_nodes(visit_order, parent_of, scopes.cardinality, block_size)
+        order, run_start, n_whole, _ = forest_layout.lay_out_nodes(
+            visit_order, parent_of, scopes.cardinality, block_size
+        )
         position = np.empty(scopes.n_nodes, dtype=np.int32)
         position[order] = np.arange(scopes.n_nodes, dtype=np.int32)
         edge = edge_of[order]
@@ -118,15 +120,15 @@ class ForestPlan:
         cardinality = scopes.cardinality[order]
         parent_cardinality = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
         cost = offsets(cardinality * (1 + parent_cardinality))
-        spine_positions = np.arange(runs[-1], scopes.n_nodes + 1)
+        spine_positions = np.arange(run_start[-1], scopes.n_nodes + 1)
         whole_trees, subtrees, spines = (
-            tuple(pairwise(forest_layout.group_runs(run_starts, cost, block_size).tolist()))
-            for run_starts in (runs[: n_whole + 1], runs[n_whole:], spine_positions)
+            tuple(pairwise(forest_layout.group_runs(starts, cost, block_size).tolist()))
+            for starts in (run_start[: n_whole + 1], run_start[n_whole:], spine_positions)
         )
         parent_first = np.zeros(scopes.n_nodes, dtype=np.bool_)
         with_parent = np.flatnonzero(edge >= 0)
         parent_first[with_parent] = edges[edge[with_parent], 1] == order[with_parent]
-        roots = runs[n_whole + 1 :] - 1  # the root of a subtree is at the last position of its run
+        roots = run_start[n_whole + 1 :] - 1  # the root of a subtree is at the last position of its run
         table_offsets = offsets(cardinality), offsets(parent_cardinality), offsets(parent_cardinality * cardinality)
         layout = Forest(parent, parent_first, cardinality, *table_offsets)
         return cls(order, edge, layout, whole_trees, subtrees, spines, roots)
@@ -135,9 +137,27 @@ class ForestPlan:
     def n(self) -> int:
         return len(self.order)
 
-    def state_indices(self, start: np.ndarray) -> np.ndarray:
-        """Return indices that sort flat node tables with offsets `start` by position."""
-        return entries_of_runs(start, self.order)
+    def sort_states(self, start: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return flat node tables with offsets `start`, sorted by position."""
+        sorted_start, out = self.forest.state_start, np.empty_like(values)
+
+        def gather(lo: int, hi: int) -> None:
+            part = out[sorted_start[lo] : sorted_start[hi]]
+            runs.gather(lo, hi, self.order, sorted_start, start, values, part)
+
+        map_lanes(self.n, len(values), gather)
+        return out
+
+    def restore_states(self, start: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return flat node tables in the order of the offsets `start`: the inverse of `sort_states`."""
+        sorted_start, out = self.forest.state_start, np.empty_like(values)
+
+        def scatter(lo: int, hi: int) -> None:
+            part = values[sorted_start[lo] : sorted_start[hi]]
+            runs.scatter(lo, hi, self.order, sorted_start, start, part, out)
+
+        map_lanes(self.n, len(values), scatter)
+        return out
 
 
 class _ForestScratch:
@@ -391,31 +411,27 @@ class _FlatTables(AbstractForestTables):
 
     Args:
         plan: Layout of the forest.
-        state_indices: Indices of the nodes' states by position; see `ForestPlan.state_indices`.
-        table_start: Offset of each factor's table.
+        state_start, table_start: Offset of the table of each node and of each factor.
         potentials: Log potentials.
         nodes, factors: Output arrays of the marginals.
     """
 
     plan: ForestPlan
-    state_indices: np.ndarray
+    state_start: np.ndarray
     table_start: np.ndarray
     potentials: Potentials
     nodes: np.ndarray
     factors: np.ndarray
 
-    def _states_of(self, block: Block) -> np.ndarray:
-        return self.state_indices[self.plan.forest.state_start[block[0]] : self.plan.forest.state_start[block[1]]]
-
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
-        out[:] = self.potentials.nodes[self._states_of(block)]
+        runs.gather(*block, self.plan.order, self.plan.forest.state_start, self.state_start, self.potentials.nodes, out)
 
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
-        forest.gather(*block, self.plan.edge, self.plan.forest.cell, self.table_start, self.potentials.factors, out)
+        runs.gather(*block, self.plan.edge, self.plan.forest.cell, self.table_start, self.potentials.factors, out)
 
     def store_marginals(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
-        self.nodes[self._states_of(block)] = nodes
-        forest.scatter(*block, self.plan.edge, self.plan.forest.cell, self.table_start, edges, self.factors)
+        runs.scatter(*block, self.plan.order, self.plan.forest.state_start, self.state_start, nodes, self.nodes)
+        runs.scatter(*block, self.plan.edge, self.plan.forest.cell, self.table_start, edges, self.factors)
 
 
 @dataclass(frozen=True)
@@ -437,17 +453,13 @@ class ForestInference(AbstractInference):
         return ForestPlan.from_scopes(self.scopes, self.block_size)
 
     @cached_property
-    def _state_indices(self) -> np.ndarray:
-        return self.plan.state_indices(self.scopes.state_start)
-
-    @cached_property
     def _sweep(self) -> ForestSweep:
         return ForestSweep(self.plan)
 
     def _tables(self, potentials: Potentials) -> _FlatTables:
         full, expanded = self.scopes.expand_agreements(potentials)
         nodes, factors = np.empty_like(expanded.nodes), np.empty_like(expanded.factors)
-        return _FlatTables(self.plan, self._state_indices, full.table_start, expanded, nodes, factors)
+        return _FlatTables(self.plan, self.scopes.state_start, full.table_start, expanded, nodes, factors)
 
     def marginals(self, potentials: Potentials) -> Marginals:
         tables = self._tables(potentials)

@@ -85,26 +85,6 @@ MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
 """Range of the entries of a belief. If an entry leaves the range, the belief is divided by its largest entry."""
 
 
-@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
-def gather(lo, hi, edge, cell, table_start, factors, out):
-    """Copy the edge tables of positions lo..hi-1 from `factors` to `out`, in the order of positions."""
-    for v in range(lo, hi):
-        if edge[v] >= 0:
-            target, source = U(cell[v] - cell[lo]), U(table_start[edge[v]])
-            for c in range(U(cell[v + 1] - cell[v])):
-                out[target + c] = factors[source + c]
-
-
-@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
-def scatter(lo, hi, edge, cell, table_start, tables, factors):
-    """Copy the edge tables of positions lo..hi-1 from `tables` back to `factors`: the inverse of `gather`."""
-    for v in range(lo, hi):
-        if edge[v] >= 0:
-            source, target = U(cell[v] - cell[lo]), U(table_start[edge[v]])
-            for c in range(U(cell[v + 1] - cell[v])):
-                factors[target + c] = tables[source + c]
-
-
 @kernel((INDEX, FLAT))
 def subtract_maxima(start, values):
     """Subtract the largest value of each table from the entries of the table.

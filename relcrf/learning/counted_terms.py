@@ -45,7 +45,7 @@ class CountedLikelihood(AbstractJointLikelihood):
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         if added_potentials is not None:
-            added_potentials = added_potentials[self.counted.plan.state_indices(self.graph.state_start)]
+            added_potentials = self.counted.plan.sort_states(self.graph.state_start, added_potentials)
         value, counts = self.counted.expectation(np.concatenate((weights, self.views @ weights)), added_potentials)
         return value, counts[: len(weights)] + self.views.T @ counts[len(weights) :]
 

@@ -194,12 +194,6 @@ class ForestLikelihood(AbstractJointLikelihood):
         return table_start
 
     @cached_property
-    def _state_indices(self) -> np.ndarray:
-        """Return the indices that sort flat node tables of the original order by position."""
-        assert self.unordered is not None
-        return self.plan.state_indices(self.unordered.state_start)
-
-    @cached_property
     def _matrices(self) -> TableMatrices | None:
         return table_matrices(self.graph) if self.allows_matrices else None
 
@@ -211,17 +205,17 @@ class ForestLikelihood(AbstractJointLikelihood):
             table_starts = self.graph.state_start, self._first_edge, self.graph.table_start
             log_partition = self._sweep.marginals(_ComputedTables(*table_starts, tables, edges))
             return log_partition, self._matrices.counts(tables, edges)
-        nodes = None if self.unordered is None else node_potentials(self.unordered, weights)[self._state_indices]
+        nodes, unordered = None, self.unordered
+        if unordered is not None:
+            nodes = self.plan.sort_states(unordered.state_start, node_potentials(unordered, weights))
         counts = np.zeros((1 if nodes is not None and self._shared_tables else LANES, self.graph.graph.layout.size))
         geometry = self._first_edge, self._shared_tables, self._table_of_node
         log_partition = self._sweep.marginals(
             _WeightedTables(self.graph, *geometry, weights, nodes, added_potentials, counts)
         )
         expected = counts.sum(axis=0)
-        if self.unordered is not None:
-            marginals = np.empty_like(nodes)
-            marginals[self._state_indices] = nodes
-            expected += node_counts(self.unordered, marginals)
+        if unordered is not None and nodes is not None:
+            expected += node_counts(unordered, self.plan.restore_states(unordered.state_start, nodes))
         return log_partition, expected
 
 

@@ -9,7 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.backends.calibration_labels import CalibrationLabels, require_coverage, require_one_condition
+from relcrf.backends.calibration_labels import (
+    CalibrationLabels,
+    labels_of_attribute,
+    require_coverage,
+    require_one_condition,
+)
 from relcrf.backends.inference_result import InferenceResult
 from relcrf.backends.nearby_labels import nearby_min_probabilities, require_labels_in_data
 from relcrf.data.frame import Frame, frame_of
@@ -202,12 +207,7 @@ class Prediction:
         Raises:
             UsageError: If the name is unknown or ambiguous, or the run has no held-out labels (E375).
         """
-        name = self.block(attribute).name
-        if name not in self.calibration:
-            message = f"the run has no held-out labels of {name}, on which prediction sets are calibrated"
-            hint = "train again with --calibrate 5, or with the default backend and enough labels"
-            raise UsageError(Diagnostic("E375", message, hint=hint))
-        return self.calibration[name]
+        return labels_of_attribute(self.calibration, self.block(attribute).name)
 
     @cached_property
     def _nearby_by_request(self) -> dict[tuple[str, float], np.ndarray]:

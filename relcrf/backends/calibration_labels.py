@@ -121,6 +121,19 @@ class CalibrationLabels:
         return np.asarray(sets)
 
 
+def labels_of_attribute(by_attribute: Mapping[str, CalibrationLabels], name: str) -> CalibrationLabels:
+    """Return the calibration labels of an attribute.
+
+    Raises:
+        UsageError: If it has none (E375).
+    """
+    if name not in by_attribute:
+        message = f"the run has no held-out labels of {name}, on which prediction sets are calibrated"
+        hint = "train again with --calibrate 5, or with the default backend and enough labels"
+        raise UsageError(Diagnostic("E375", message, hint=hint))
+    return by_attribute[name]
+
+
 def require_coverage(coverage: float) -> None:
     """Require a coverage between 0 and 1.
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import MORE_ITERATIONS, AbstractBackend
+from relcrf.backends.calibration_labels import labels_of_attribute
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.export import render_learned_model, require_exportable
 from relcrf.backends.learned_model import LearnedModel
@@ -382,6 +384,9 @@ def predict(
             hint = f"select one with --attribute: {', '.join(names)}"
             message = "several attributes are predicted, but --out writes only one"
             raise UsageError(Diagnostic("E310", message, hint=hint))
+        for block in map(partial(find_variable_block, grounding), names if options else ()):
+            if not block.is_numeric:
+                labels_of_attribute(fit.learned.calibration_labels, block.name)  # fails before inference, not after it
         display.start_phase("inferring")
         hidden = holdout.hidden(grounding)
         prediction = api.predict(fit, grounding, hidden=hidden, observe=display.report_inference, **chosen)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relcrf
+from relcrf import api
 from relcrf.inference.auto import Auto
 from relcrf.inference.result import MapStates, Verdict
 from relcrf.resources import resource_path
@@ -114,8 +115,10 @@ def test_verdict_on_the_column_joint(relcrf_, relcrf_json, run, web, monkeypatch
         assert all(row["joint"] == row[attribute.partition(".")[2]] for row in rows)
 
 
-def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path):
-    code, _, err = relcrf_("predict", run, "--data", web, "--coverage", 0.9)
+def test_prediction_sets(relcrf_, relcrf_json, run, web, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "predict", None)  # the error precedes inference
+        code, _, err = relcrf_("predict", run, "--data", web, "--coverage", 0.9)
     assert code == 2 and "E375" in err and "--calibrate 5" in err
     assert relcrf_("predict", run, "--data", web, "--coverage", 1)[0] == 2
     for options in (("--each-value",), ("--nearby",), ("--each-value", "--nearby", "--coverage", 0.9)):

@@ -17,17 +17,17 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 
-class Vector(types.Type):  # type: ignore[misc]
+class ShortVector(types.Type):  # type: ignore[misc]
     """The Numba type of a vector of n numbers."""
 
     def __init__(self, dtype: types.Float, n: int) -> None:
         self.dtype, self.n = dtype, n
-        super().__init__(f"Vector({dtype}, {n})")
+        super().__init__(f"ShortVector({dtype}, {n})")
 
 
-@register_model(Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, vector: Vector) -> None:
+@register_model(ShortVector)
+class _ShortVectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, vector: ShortVector) -> None:
         super().__init__(manager, vector, ir.VectorType(manager.lookup(vector.dtype).get_value_type(), vector.n))
 
 
@@ -37,7 +37,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.bitcast(builder.gep(data, [index]), context.get_value_type(vector).as_pointer())
 
 
-def _alignment(context: Any, vector: Vector) -> int:
+def _alignment(context: Any, vector: ShortVector) -> int:
     return int(context.get_abi_sizeof(context.get_value_type(vector.dtype)))
 
 
@@ -54,7 +54,7 @@ def make_loader(n: int) -> Callable[..., Any]:
             pointer = _pointer(context, builder, array, data, start, vector)
             return builder.load(pointer, align=_alignment(context, vector))
 
-        return Vector(array.dtype, n)(array, types.uint64), generate
+        return ShortVector(array.dtype, n)(array, types.uint64), generate
 
     return load  # type: ignore[no-any-return]
 
@@ -85,16 +85,16 @@ def _define_operator(function: Any, instruction: str) -> None:
     @type_callable(function)  # type: ignore[untyped-decorator]
     def type_operator(context: Any) -> Any:
         def typer(left: Any, right: Any) -> Any:
-            is_defined = isinstance(right, Vector) and (left == right or isinstance(left, types.Float))
+            is_defined = isinstance(right, ShortVector) and (left == right or isinstance(left, types.Float))
             return right if is_defined else None
 
         return typer
 
-    @lower_builtin(function, Vector, Vector)  # type: ignore[untyped-decorator]
+    @lower_builtin(function, ShortVector, ShortVector)  # type: ignore[untyped-decorator]
     def operate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return getattr(builder, instruction)(*arguments)
 
-    @lower_builtin(function, types.Float, Vector)  # type: ignore[untyped-decorator]
+    @lower_builtin(function, types.Float, ShortVector)  # type: ignore[untyped-decorator]
     def operate_with_number(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind, vector = signature.args
         number = context.cast(builder, arguments[0], kind, vector.dtype)
@@ -113,12 +113,12 @@ for _function, _instruction in (
 @type_callable(operator.getitem)  # type: ignore[untyped-decorator]
 def _type_element(context: Any) -> Any:
     def typer(vector: Any, index: Any) -> Any:
-        return vector.dtype if isinstance(vector, Vector) and isinstance(index, types.Integer) else None
+        return vector.dtype if isinstance(vector, ShortVector) and isinstance(index, types.Integer) else None
 
     return typer
 
 
-@lower_builtin(operator.getitem, Vector, types.Integer)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.getitem, ShortVector, types.Integer)  # type: ignore[untyped-decorator]
 def _emit_element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Emit the number at an index, which is not checked; it is fast if the index is known at compile time."""
     return builder.extract_element(*arguments)

@@ -55,8 +55,8 @@ def maximise_likelihood(
     Args:
         l2: L2 penalty strength for templates that specify no `l2`.
         previous: Final state of a stage with a similar Hessian. Its memory is the initial memory of a quasi-Newton method
-            if all learned weights have a penalty and it does not promise a negative loss; conjugate gradients, whose
-            memory is the last search direction, ignore it.
+            if all learned weights have a penalty; conjugate gradients, whose memory is the last search direction,
+            ignore it.
         coarse: Final state of a stage with a coarse objective. If its value is accurate, its weights and its memory replace
             those of `start` and `previous`; otherwise, the coarse objective was misleading.
         keep_memory: Return the final state with the memory of the optimiser, which may be larger than the graph.
@@ -82,7 +82,6 @@ def maximise_likelihood(
     )
     minimiser = in_feature_units(optimiser, scale)
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask(), layout.initial())
-    is_penalised = bool((strength[layout.learnable_mask()] > 0.0).all())
     state = monitor.restore(stage, OptimiserState)
     if state is None and (warm_start := monitor.start_point(stage)) is not None:
         state = minimiser.update_status(_start(minimiser, evaluate, warm_start, layout.initial()))
@@ -92,12 +91,12 @@ def maximise_likelihood(
             state, previous = confirmed, coarse
         else:
             state = _start(minimiser, evaluate, start(), layout.initial())
+            # Without a penalty, the earlier objective may have no minimum. Its curvature then vanishes on the way to infinity
+            # and would cause steps of 10,000 units.
+            if (strength[layout.learnable_mask()] == 0.0).any():
+                previous = None
         if previous is not None and not isinstance(optimiser, ConjugateGradient):
-            recalled = replace(state, steps=previous.steps, changes=previous.changes)
-            # The earlier objective may have almost no curvature in directions in which this one is steep. Without a penalty, it
-            # may even have no minimum. The first step would then have a length of 200 to 10,000 units.
-            if confirmed is not None or (is_penalised and minimiser.predict_decrease(recalled) <= state.value):
-                state = recalled
+            state = replace(state, steps=previous.steps, changes=previous.changes)
 
     def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)

@@ -62,9 +62,6 @@ class _RescaledMinimiser(AbstractGrowingMinimiser):
         following: AnyState = self.inner.step(self._rescaled(objective), self._from_weights(state))
         return self._to_weights(following)
 
-    def predict_decrease(self, state: OptimiserState) -> float:
-        return float(self.inner.predict_decrease(self._from_weights(state)))
-
     def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
         extended: AnyState = self.inner.extend_state(self._from_weights(state), gradient)
         return self._to_weights(extended)

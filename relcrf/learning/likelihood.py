@@ -359,9 +359,9 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     def _evaluate(self, weights: np.ndarray, expectation: Expectation) -> tuple[float, np.ndarray]:
         value, gradient = super()._evaluate(weights, expectation)
-        # A probability is at most 1. Nor are the maxima of the Bethe and of the mean-field approximation of the log partition
-        # function below the score of any joint state. Values below it, which have no lower bound, would attract learning.
-        return (value if not value < -ROUNDING_ERROR * len(self.states) else np.inf), gradient
+        # A probability is at most 1, so a loss is not negative, and neither are the losses at the maxima of the Bethe and the
+        # mean-field approximation. Negative losses of propagation that fails have no lower bound and would attract learning.
+        return (np.inf if value < -ROUNDING_ERROR * len(self.states) else value), gradient
 
     def _expectation(
         self, weights: np.ndarray, added_potentials: np.ndarray | None, inference: AbstractInference

@@ -136,7 +136,7 @@ def _unreadable_frame(name: str, frame: Any, store: TableStore, reason: str) -> 
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str:
-    """Return a DuckDB table expression for columns of equal length: NumPy arrays (not copied) or other sequences.
+    """Return a DuckDB table expression for columns of equal length: NumPy arrays (not copied), other sequences, or series.
 
     Raises:
         DataError: The columns have different lengths, or a value has an unsupported type (E203).
@@ -147,6 +147,7 @@ def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str
             Diagnostic("E203", f"table '{name}' has no columns", location, "pass a mapping from column names to values")
         )
     lengths = {}
+    columns = {column: _series_values(values) for column, values in columns.items()}
     for column, values in columns.items():
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
             message = f"column '{column}' of table '{name}' has type {type(values).__name__}"
@@ -165,7 +166,10 @@ def add_columns(name: str, columns: Mapping[str, Any], store: TableStore) -> str
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory_error(error) from None
     except (duckdb.Error, TypeError, ValueError) as error:
-        message = f"table '{name}' has a value of an unsupported type"
+        if len(columns) > 1:
+            for column, values in columns.items():
+                add_columns(name, {column: values}, store)  # raises the error that names the column
+        message = f"column '{next(iter(columns))}' of table '{name}' has a value of an unsupported type"
         hint = "use numbers, strings, booleans, dates, or lists of them"
         raise DataError(Diagnostic("E203", message, location, hint, (first_line(error),))) from None
 
@@ -181,6 +185,17 @@ def _readable_array(values: np.ndarray) -> np.ndarray:
     if not values.dtype.isnative:
         values = values.astype(values.dtype.newbyteorder("="))
     return values.copy() if values.strides[0] < 0 else values
+
+
+def _series_values(column: Any) -> Any:
+    """Return the values of a series of pandas or Polars or an Arrow array as a list, and other values unchanged.
+
+    The index of a pandas series is ignored, as that of a data frame.
+    """
+    if _package(column) == "pandas" and hasattr(column, "notna"):
+        return column.astype(object).where(column.notna(), None).tolist()
+    convert = {"polars": "to_list", "pyarrow": "to_pylist"}.get(_package(column), "")
+    return getattr(column, convert)() if hasattr(column, convert) else column
 
 
 def _to_list(values: Sequence[Any] | np.ndarray) -> list[Any]:

@@ -1,6 +1,6 @@
 """Python values as tables: right values, or one diagnostic that names the column and says what to pass."""
 
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from uuid import UUID
 
@@ -66,6 +66,11 @@ def test_unsupported_value_is_reported(value, message):
     assert (problem.code, problem.message) == ("E203", message) and problem.hint
 
 
+def test_unsupported_column_of_a_mapping_is_named():
+    with pytest.raises(DataError, match=r"E203.*column 'z' of table 't' has a value of an unsupported type"):
+        Dataset({"t": {"a": [1, 2], "z": [object(), 1], "b": np.array([1, 2])}})
+
+
 def test_unsupported_column_of_an_arrow_file_is_named(tmp_path):
     table = pa.table({"id": [1], "h": pa.array([np.float16(1.5)], pa.float16())})
     feather.write_feather(table, str(tmp_path / "t.feather"))
@@ -125,6 +130,24 @@ def test_nan_of_a_list_is_a_missing_value():
     columns, rows = read(frame.to_dict("list"))
     assert columns == ("id", "label", "x") and rows == [(1, "course", None), (2, None, 2.5)]
     assert read({"label": np.array(["course", np.nan], dtype=object), "id": [1, 2]})[1] == [("course", 1), (None, 2)]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [lambda column: column, pl.from_pandas, pa.array, lambda column: column[::-1].reset_index(drop=True)[::-1]],
+    ids=["pandas", "polars", "arrow", "another index"],
+)
+def test_columns_may_be_series(convert):
+    frame = pd.DataFrame({"id": [1, 2], "label": ["course", None], "x": [None, 2.5]})
+    frame = frame.assign(n=pd.array([None, 7], dtype="Int64"), day=pd.to_datetime(["2024-01-31", None]))
+    columns, rows = read({name: convert(frame[name]) for name in frame})
+    assert columns == ("id", "label", "x", "n", "day")
+    assert rows == [(1, "course", None, None, datetime(2024, 1, 31)), (2, None, 2.5, 7, None)]
+
+
+def test_series_and_lists_may_be_mixed():
+    columns = {"id": [1, 2], "x": pd.Series([0.5, 1.5], index=[7, 3]), "y": np.array([1, 2])}
+    assert read(columns)[1] == [(1, 0.5, 1), (2, 1.5, 2)]
 
 
 def test_list_may_contain_numbers_of_numpy():

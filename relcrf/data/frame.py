@@ -92,14 +92,17 @@ class Frame:
         return import_extra("pandas", "frames", "a pandas.DataFrame").DataFrame(dict(self.columns))
 
     def to_polars(self) -> Any:
-        """Return a polars.DataFrame; needs the extra `frames`."""
+        """Return a polars.DataFrame; needs the extra `frames`. Columns of objects without any value become columns of texts."""
         polars = import_extra("polars", "frames", "a polars.DataFrame")
-        return polars.DataFrame({n: c.tolist() if c.dtype == object else c for n, c in self.columns.items()})
+        frame = polars.DataFrame({n: c.tolist() if c.dtype == object else c for n, c in self.columns.items()})
+        return frame.cast({polars.Null: polars.String})
 
     def to_arrow(self) -> Any:
-        """Return a pyarrow.Table; needs the extra `frames`."""
+        """Return a pyarrow.Table; needs the extra `frames`. Columns of objects without any value become columns of texts."""
         pyarrow = import_extra("pyarrow", "frames", "a pyarrow.Table")
-        return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
+        arrays = {name: pyarrow.array(column) for name, column in self.columns.items()}
+        is_null = pyarrow.types.is_null
+        return pyarrow.table({n: a.cast(pyarrow.string()) if is_null(a.type) else a for n, a in arrays.items()})
 
     def formula_cells(self) -> list[str]:
         """Return the texts, and the column names, that a spreadsheet would execute as a formula."""

@@ -447,6 +447,8 @@ def test_written_frame_is_read_unchanged(tmp_path, ending):
 def test_frame_converts_to_other_packages():
     assert FRAME.to_polars().rows() == FRAME.rows()
     assert FRAME.to_arrow().to_pylist() == FRAME.to_pandas().to_dict("records")
+    empty = FRAME.take_rows(np.arange(0))
+    assert empty.to_polars().schema == FRAME.to_polars().schema and empty.to_arrow().schema == FRAME.to_arrow().schema
 
 
 def test_sqlite_rows_are_copied_in_batches(tmp_path, monkeypatch):

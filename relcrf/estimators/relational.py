@@ -401,8 +401,14 @@ def _frame_converter(data: Any, library: str | None) -> Callable[[Frame], Any]:
 
     Args:
         library: The library that `set_output` chose; if None or `default`, that of the first data frame in `data`, if any.
+
+    Raises:
+        UsageError: The library is unknown.
     """
     if library is not None and library != "default":
+        if library not in _FRAME_CONVERTERS:
+            message = f"the output of `set_output` cannot be '{library}'"
+            raise UsageError(Diagnostic("E305", message, hint=f"use one of {listing(['default', *_FRAME_CONVERTERS])}"))
         return _FRAME_CONVERTERS[library]
     tables = data.values() if isinstance(data, Mapping) else (data,)
     packages = (type(table).__module__.partition(".")[0] for table in tables)

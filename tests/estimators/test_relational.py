@@ -329,6 +329,8 @@ def test_probabilities_as_features_and_output_libraries(tables, labelled):
         whole.transform(tables)
     assert isinstance(whole.set_output(transform="polars").predict(tables), pl.DataFrame)
     assert isinstance(whole.set_output(transform="default").predict(tables), pd.DataFrame)
+    with pytest.raises(relcrf.UsageError, match=r"E305.*cannot be 'panda'"):
+        whole.set_output(transform="panda").predict(tables)
 
 
 def test_weights_of_samples_are_routed(tables, labelled):
